@@ -122,10 +122,10 @@ MUSART_API musaError_t musaMallocHost(void** pointer, size_t size);             
 MUSART_API musaError_t musaFreeHost(void* pointer);
 MUSART_API musaError_t musaPointerGetAttributes(musaPointerAttributes* attributes, const void* pointer);
 MUSART_API musaError_t musaMemcpy(void* to, const void* from, size_t bytes, musaMemcpyKind kind);
-MUSART_API musaError_t musaMemcpyAsync(
-    void* to, const void* from, size_t bytes, musaMemcpyKind kind, musaStream_t stream);
-MUSART_API musaError_t musaMemcpyPeerAsync(
-    void* to, int to_device, const void* from, int from_device, size_t bytes, musaStream_t stream);
+MUSART_API musaError_t
+musaMemcpyAsync(void* to, const void* from, size_t bytes, musaMemcpyKind kind, musaStream_t stream);
+MUSART_API musaError_t
+musaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device, size_t bytes, musaStream_t stream);
 MUSART_API musaError_t musaMemset(void* pointer, int value, size_t bytes);
 MUSART_API musaError_t musaMemsetAsync(void* pointer, int value, size_t bytes, musaStream_t stream);
 

@@ -84,8 +84,8 @@ MUSART_API int64_t musaSimKernelNs(const musaSimCard* card, const musaSimCost* c
 MUSART_API musaError_t musaSimLaunch(musaStream_t stream, const musaSimCost* cost, musaSimSpan* span);
 // As musaSimLaunch for a copy whose data movement the caller does itself. `pinned`: the host side is page-locked.
 // Devices -1 mean the host. A device-to-host or pageable copy that is not asynchronous also waits (see musaMemcpy).
-MUSART_API musaError_t musaSimLaunchCopy(
-    musaStream_t stream, int to_device, int from_device, size_t bytes, int pinned, musaSimSpan* span);
+MUSART_API musaError_t
+musaSimLaunchCopy(musaStream_t stream, int to_device, int from_device, size_t bytes, int pinned, musaSimSpan* span);
 MUSART_API int64_t musaSimHostClock(void);
 MUSART_API void musaSimHostAdvance(int64_t nanoseconds);
 MUSART_API int64_t musaSimStreamTail(musaStream_t stream);

@@ -12,10 +12,10 @@ namespace musa {
 }  // namespace musa
 
 /// Evaluates a runtime call once and throws when it failed.
-#define MUSA_CHECK(call)                                          \
-  do {                                                            \
-    const musaError_t musa_check_status = (call);                 \
-    if (__builtin_expect(musa_check_status != musaSuccess, 0)) {  \
-      ::musa::throw_runtime_error(musa_check_status, #call);      \
-    }                                                             \
+#define MUSA_CHECK(call)                                         \
+  do {                                                           \
+    const musaError_t musa_check_status = (call);                \
+    if (__builtin_expect(musa_check_status != musaSuccess, 0)) { \
+      ::musa::throw_runtime_error(musa_check_status, #call);     \
+    }                                                            \
   } while (0)

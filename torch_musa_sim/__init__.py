@@ -1,0 +1,1 @@
+"""A simulated Moore Threads musa device for PyTorch."""

@@ -1,0 +1,5 @@
+"""What `import torch` calls."""
+
+
+def autoload() -> None:
+    """Makes device="musa" exist."""
