@@ -24,8 +24,8 @@ inline double element_count(c10::IntArrayRef sizes) {
 /// Forward of a convolution; sizes are (N, C, spatial...) and those of the weight as torch stores it, i.e.
 /// (C_out, C_in / groups, kernel...) or, transposed, (C_in, C_out / groups, kernel...): groups need no argument.
 /// The gradients of the input and of the weight cost as much each.
-inline double convolution_flops(c10::IntArrayRef input, c10::IntArrayRef weight, c10::IntArrayRef output,
-                                bool transposed) {
+inline double convolution_flops(
+    c10::IntArrayRef input, c10::IntArrayRef weight, c10::IntArrayRef output, bool transposed) {
   return 2.0 * element_count(transposed ? input : output) * element_count(weight.slice(1));
 }
 
@@ -41,17 +41,17 @@ inline double attended_pairs(int64_t queries, int64_t keys, bool causal) {
 }
 
 /// Scaled dot product attention: the products Q K^T and P V; the softmax isn't counted.
-inline double attention_flops(int64_t batch, int64_t heads, int64_t queries, int64_t keys, int64_t qk_dim,
-                              int64_t v_dim, bool causal) {
+inline double attention_flops(
+    int64_t batch, int64_t heads, int64_t queries, int64_t keys, int64_t qk_dim, int64_t v_dim, bool causal) {
   return 2.0 * static_cast<double>(batch) * static_cast<double>(heads) * attended_pairs(queries, keys, causal) *
-         static_cast<double>(qk_dim + v_dim);
+      static_cast<double>(qk_dim + v_dim);
 }
 
 /// Its backward with recomputed scores: Q K^T, dQ and dK over qk_dim, dP and dV over v_dim.
-inline double attention_backward_flops(int64_t batch, int64_t heads, int64_t queries, int64_t keys, int64_t qk_dim,
-                                       int64_t v_dim, bool causal) {
+inline double attention_backward_flops(
+    int64_t batch, int64_t heads, int64_t queries, int64_t keys, int64_t qk_dim, int64_t v_dim, bool causal) {
   return 2.0 * static_cast<double>(batch) * static_cast<double>(heads) * attended_pairs(queries, keys, causal) *
-         static_cast<double>(3 * qk_dim + 2 * v_dim);
+      static_cast<double>(3 * qk_dim + 2 * v_dim);
 }
 
 }  // namespace musa
