@@ -1,0 +1,168 @@
+// How a card's pool grows and shrinks: segments from the runtime, garbage collection, out of memory.
+#include <c10/core/AllocatorConfig.h>
+
+#include <algorithm>
+
+#include "backend/runtime/allocator/block_index.h"
+#include "backend/runtime/allocator/card_pool.h"
+#include "backend/runtime/allocator/out_of_memory.h"
+#include "backend/runtime/allocator/thread_bins.h"
+#include "backend/runtime/device_scope.h"
+
+namespace musa::allocator {
+
+using c10::CachingAllocator::AcceleratorAllocatorConfig;
+
+namespace {
+
+size_t segment_size(PoolKind kind, size_t size) {
+  if (kind == PoolKind::kSmall) {
+    return kSmallSegment;
+  }
+  const size_t segment = AcceleratorAllocatorConfig::large_segment_size();
+  return size < std::min(kMinLargeAlloc, segment) ? segment : round_up(size, kLargeRound);
+}
+
+}  // namespace
+
+// A nearly full card has no room for a standard segment: what was asked for may still fit.
+Block* CardPool::grow(PoolKind kind, size_t size, musaStream_t stream) {
+  const size_t standard = segment_size(kind, size);
+  Block* block = allocate_segment(kind, standard, stream);
+  return block || standard == size ? block : allocate_segment(kind, size, stream);
+}
+
+Block* CardPool::allocate_segment(PoolKind kind, size_t size, musaStream_t stream) {
+  const auto allowed = static_cast<size_t>(fraction_ * static_cast<double>(capacity_));
+  const auto reserved = static_cast<size_t>(reserved_now_.load());
+  if (fraction_set_ && (size > allowed || reserved > allowed - size)) {
+    last_failure_ = musaErrorMemoryAllocation;
+    return nullptr;
+  }
+  void* address = nullptr;
+  {
+    const DeviceScope scope(device_);
+    last_failure_ = scope.status() == musaSuccess ? musaMalloc(&address, size) : scope.status();
+  }
+  if (last_failure_ != musaSuccess) {
+    last_failure_detail_ = musaSimGetLastErrorDetail();
+    musaGetLastError();  // the failure is handled here: a later check must not find it
+    return nullptr;
+  }
+  ++counted_.num_device_alloc;
+  change(counted_.segment, kind, 1);
+  change(counted_.reserved_bytes, kind, static_cast<int64_t>(size));
+  reserved_now_.fetch_add(static_cast<int64_t>(size));
+  if (size >= AcceleratorAllocatorConfig::max_split_size()) {
+    counted_.oversize_segments.increase(1);
+  }
+  Block* block = new_block();
+  block->address = reinterpret_cast<uintptr_t>(address);
+  block->size = size;
+  block->stream = stream;
+  block->kind = kind;
+  segments_.emplace(block->address, size);
+  index_block(block->address, block);
+  return block;
+}
+
+// A free block that is a whole segment, still in its set.
+void CardPool::release_segment(Block* block) {
+  remove(block);
+  index_block(block->address, nullptr);
+  segments_.erase(block->address);
+  ++counted_.num_device_free;
+  change(counted_.segment, block->kind, -1);
+  change(counted_.reserved_bytes, block->kind, -static_cast<int64_t>(block->size));
+  reserved_now_.fetch_sub(static_cast<int64_t>(block->size));
+  if (block->size >= AcceleratorAllocatorConfig::max_split_size()) {
+    counted_.oversize_segments.decrease(1);
+  }
+  const DeviceScope scope(device_);
+  musaFree(reinterpret_cast<void*>(block->address));
+  delete_block(block);
+}
+
+void CardPool::release_cached() {
+  for (FreeBlocks& blocks : free_) {
+    for (auto it = blocks.begin(); it != blocks.end();) {
+      Block* block = *it++;
+      if (!block->previous && !block->next) {
+        release_segment(block);
+      }
+    }
+  }
+}
+
+// Above the threshold, whole large segments go back to the card, those unused for longest first, until the new
+// request fits under it again.
+void CardPool::collect_garbage(size_t size) {
+  const double threshold = AcceleratorAllocatorConfig::garbage_collection_threshold();
+  if (threshold <= 0.0) {
+    return;
+  }
+  const double limit = threshold * fraction_ * static_cast<double>(capacity_);
+  const auto over = [&] { return static_cast<double>(reserved_now_.load()) + static_cast<double>(size) > limit; };
+  if (!over()) {
+    return;
+  }
+  std::vector<Block*> whole;
+  for (Block* block : free_blocks(PoolKind::kLarge)) {
+    if (!block->previous && !block->next) {
+      whole.push_back(block);
+    }
+  }
+  std::sort(whole.begin(), whole.end(), [](const Block* a, const Block* b) {
+    return std::pair(a->freed_at, a->address) < std::pair(b->freed_at, b->address);
+  });
+  for (Block* block : whole) {
+    if (!over()) {
+      return;
+    }
+    release_segment(block);
+  }
+}
+
+void CardPool::empty_cache() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  absorb(detach_bins(device_, nullptr));
+  wait_deferred();
+  release_cached();
+}
+
+void CardPool::set_fraction(double fraction) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  fraction_ = fraction;
+  fraction_set_ = true;
+}
+
+double CardPool::fraction() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return fraction_;
+}
+
+void CardPool::report_out_of_memory(size_t requested) {
+  ++counted_.num_ooms;
+  OutOfMemory facts;
+  facts.device = device_;
+  facts.requested = requested;
+  facts.capacity = capacity_;
+  facts.allocated = static_cast<size_t>(live_.current(LiveStats::kAll).bytes);
+  facts.reserved = static_cast<size_t>(reserved_now_.load());
+  facts.host_full = last_failure_ == musaErrorSimHostMemory;
+  facts.detail = last_failure_detail_;
+  if (fraction_set_) {
+    facts.allowed = static_cast<size_t>(fraction_ * static_cast<double>(capacity_));
+  }
+  {
+    const DeviceScope scope(device_);
+    size_t total = 0;
+    musaMemGetInfo(&facts.free, &total);
+  }
+  c10::reportOutOfMemoryToProfiler(
+      static_cast<int64_t>(requested), facts.allocated, facts.reserved,
+      c10::Device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device_)));
+  throw_out_of_memory(facts);
+}
+
+}  // namespace musa::allocator
