@@ -1,8 +1,10 @@
 // Storage of the musa device: a device address, and the CPU twin through which kernels reach the same bytes.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
 #include <c10/core/StorageImpl.h>
+
+#include "musart/musart_sim.h"
 
 namespace musa {
 
@@ -11,14 +13,12 @@ namespace musa {
 class MusaStorage final : public c10::StorageImpl {
  public:
   /// A fresh block of `nbytes` on `device` for its current stream.
-  MusaStorage(size_t nbytes, c10::Device device, bool resizable);
-  /// The musa face of a CPU storage that lies in card memory.
+  MusaStorage(size_t nbytes, c10::Device device);
+  /// The musa face of a CPU storage that lies in the memory of `device`.
   MusaStorage(c10::intrusive_ptr<c10::StorageImpl> twin, c10::Device device);
-  /// Wraps memory that somebody else owns (the generic storage factory).
-  MusaStorage(size_t nbytes, c10::DataPtr data, c10::Allocator* allocator, bool resizable);
 
-  /// The twin, brought up to date when the data pointer or the size was replaced from outside.
-  c10::StorageImpl* twin();
+  /// The twin; nullptr when the data pointer was replaced from outside (use twin_of).
+  c10::StorageImpl* twin() const;
   /// Takes over the twin's memory after a CPU kernel has resized it.
   void adopt_twin();
   void release_resources() override;
@@ -27,10 +27,29 @@ class MusaStorage final : public c10::StorageImpl {
   c10::intrusive_ptr<c10::StorageImpl> twin_;
 };
 
-/// Twin of any storage on musa; a plain StorageImpl (DLPack, from_blob) gets one that lives as long as the result.
-c10::intrusive_ptr<c10::StorageImpl> twin_of(const c10::Storage& storage);
+/// The storage as ours; nullptr for a plain StorageImpl (DLPack, from_blob).
+MusaStorage* as_musa_storage(c10::StorageImpl* storage);
 
-/// Registers the storage factory of PrivateUse1 and the switch in front of torch's CPU allocator.
+/// Twin of any storage on musa; a plain StorageImpl gets one that keeps it alive and lives as long as the result.
+c10::intrusive_ptr<c10::StorageImpl> twin_of(c10::StorageImpl* storage);
+
+/// Changes the size in place and keeps the common bytes; 0 gives the memory back.
+void resize_storage(const c10::Storage& storage, size_t nbytes);
+
+/// While it lives, what the calling thread allocates through torch's CPU allocator comes from a card.
+class AllocateOnCard {
+ public:
+  AllocateOnCard(c10::DeviceIndex device, musaStream_t stream);
+  ~AllocateOnCard();
+  AllocateOnCard(const AllocateOnCard&) = delete;
+  AllocateOnCard& operator=(const AllocateOnCard&) = delete;
+
+ private:
+  musaStream_t outer_stream_;
+  c10::DeviceIndex outer_device_;
+};
+
+/// Installs the storage factory of PrivateUse1 and the switch in front of torch's CPU allocator. Idempotent.
 void register_storage();
 
 }  // namespace musa

@@ -8,25 +8,28 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/InferenceMode.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include "backend/bridge/below_autograd.h"
+#include "backend/storage.h"
 #include "musart/musart_sim.h"
 
 namespace musa {
 
+struct OpCounters;
+
 /// CPU tensor over the alias of a strided musa tensor, sharing its memory; conj / neg / zero-tensor bits are kept.
-/// A CPU or undefined tensor is returned as it is.
+/// A CPU or undefined tensor is returned as it is. Throws NotImplementedError for what has no strided storage.
 at::Tensor host_view(const at::Tensor& tensor);
 
 /// musa tensor over a CPU tensor whose storage lies in card memory; any other CPU tensor is copied (and counted).
+/// Call it in the caller's thread state (CardScope::result does).
 at::Tensor card_tensor(const at::Tensor& cpu, c10::Device device);
 
-/// While it lives, the calling thread runs below autograd and ADInplaceOrView and what CPU kernels allocate comes from
-/// `device`'s memory. On success of the caller's work, `launch` (or the destructor, with the bytes of all views and
-/// results) advances the stream's virtual clock and the op's counters.
+/// While it lives, the calling thread runs below autograd and what CPU kernels allocate comes from `device`'s memory.
+/// Unless an exception leaves it, its end advances the stream's virtual clock and the op's counters.
 class CardScope {
  public:
+  /// `op` must be a string with static lifetime: the name under which the op is counted.
   CardScope(c10::Device device, const char* op);
   ~CardScope();
   CardScope(const CardScope&) = delete;
@@ -34,18 +37,34 @@ class CardScope {
 
   at::Tensor view(const at::Tensor& tensor);
   std::optional<at::Tensor> view(const std::optional<at::Tensor>& tensor);
+  /// The musa tensor over a result of a CPU kernel run in this scope.
   at::Tensor result(const at::Tensor& cpu);
 
-  /// Overrides the modelled cost (default: bytes of everything shown and returned, no flops).
+  /// Operations done and their arithmetic class (default: none, class of the first tensor shown).
   void set_cost(double flops, musaSimDtype dtype);
+  /// The op is a copy of `bytes` without arithmetic; a negative device is the host.
+  void set_copy(int to_device, int from_device, size_t bytes, bool pinned);
+  /// Nothing runs on the card (metadata only): neither clock nor counters move.
+  void set_no_launch() { launch_ = Launch::kNone; }
+  /// The host waits for the stream, as CUDA does for this op.
+  void set_synchronizes() { synchronizes_ = true; }
 
  private:
+  enum class Launch { kKernel, kCopy, kNone };
+
   c10::Device device_;
-  const char* op_;
+  OpCounters* counters_;
   int exceptions_;
+  bool synchronizes_ = false;
+  bool dtype_known_ = false;
+  Launch launch_ = Launch::kKernel;
   musaSimCost cost_{};
-  c10::InferenceMode inference_;
-  void* outer_;
+  int copy_to_ = -1;
+  int copy_from_ = -1;
+  bool copy_pinned_ = false;
+  musaStream_t stream_;
+  AllocateOnCard memory_;
+  BelowAutograd state_;
 };
 
 /// Arithmetic class of a scalar type for the cost model.

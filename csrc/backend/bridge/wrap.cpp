@@ -1,0 +1,82 @@
+#include "backend/bridge/wrap.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/DispatchKeySet.h>
+
+#include <cstring>
+
+#include "backend/runtime/device.h"
+#include "backend/storage.h"
+
+namespace musa {
+
+namespace {
+
+constexpr c10::DispatchKeySet kBits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative,
+                                     c10::DispatchKey::ZeroTensor});
+
+[[noreturn]] void refuse(c10::TensorImpl* tensor, const char* op) {
+  const c10::DispatchKeySet keys = tensor->key_set();
+  if (keys.has_any(c10::DispatchKeySet({c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
+                                        c10::DispatchKey::Python, c10::DispatchKey::Functionalize}))) {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        false, "The musa kernel of ", op, " was given a wrapper tensor (", c10::toString(keys.highestPriorityTypeId()),
+        ") instead of the tensor inside. A transform (vmap, grad, a tensor subclass) has passed it on without unwrapping; "
+        "the op needs a batching rule or a __torch_dispatch__ of its own.");
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(false, op, ": argument of layout ", tensor->layout(),
+                              " is not supported on musa. Use .to_dense(), or run this op on the CPU.");
+}
+
+}  // namespace
+
+c10::intrusive_ptr<c10::TensorImpl> show(c10::TensorImpl* tensor, const char* op) {
+  const c10::DispatchKeySet bits = tensor->key_set() & kBits;
+  c10::Storage twin;
+  if (C10_LIKELY(tensor->has_storage() && !tensor->has_symbolic_sizes_strides())) {
+    twin = c10::Storage(twin_of(tensor->unsafe_storage().unsafeGetStorageImpl()));
+  } else if (!bits.has(c10::DispatchKey::ZeroTensor)) {
+    refuse(tensor, op);
+  }
+  auto shown = c10::make_intrusive<c10::TensorImpl>(
+      std::move(twin), c10::DispatchKeySet(c10::DispatchKey::CPU) | bits, tensor->dtype());
+  shown->set_sizes_and_strides(tensor->sizes(), tensor->strides(), tensor->storage_offset());
+  if (tensor->is_wrapped_number()) {
+    shown->set_wrapped_number(true);
+  }
+  return shown;
+}
+
+c10::Storage take_storage(const c10::Storage& cpu, c10::Device device, OpCounters* counters) {
+  c10::StorageImpl* impl = cpu.unsafeGetStorageImpl();
+  const void* data = impl->data();
+  if (C10_UNLIKELY(data != nullptr && !musart::is_alias_pointer(data))) {
+    auto moved = c10::make_intrusive<MusaStorage>(impl->nbytes(), device);
+    std::memcpy(moved->twin()->mutable_data(), data, impl->nbytes());
+    if (counters != nullptr) {
+      counters->copies.fetch_add(1, std::memory_order_relaxed);
+    }
+    return c10::Storage(std::move(moved));
+  }
+  return c10::Storage(
+      c10::make_intrusive<MusaStorage>(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(impl), device));
+}
+
+c10::intrusive_ptr<c10::TensorImpl> take_on(c10::TensorImpl* cpu, c10::Storage storage) {
+  const c10::DispatchKeySet bits = cpu->key_set() & kBits;
+  auto taken = c10::make_intrusive<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1) | bits, cpu->dtype());
+  taken->set_sizes_and_strides(cpu->sizes(), cpu->strides(), cpu->storage_offset());
+  if (cpu->is_wrapped_number()) {
+    taken->set_wrapped_number(true);
+  }
+  return taken;
+}
+
+c10::intrusive_ptr<c10::TensorImpl> take(c10::TensorImpl* cpu, c10::Device device, OpCounters* counters) {
+  TORCH_CHECK_NOT_IMPLEMENTED(cpu->has_storage() && cpu->layout() == c10::kStrided, "A result of layout ",
+                              cpu->layout(), " is not supported on musa. Run this op on the CPU.");
+  return take_on(cpu, take_storage(cpu->storage(), device, counters));
+}
+
+}  // namespace musa
