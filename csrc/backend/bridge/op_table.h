@@ -25,12 +25,12 @@ enum OpFlags : uint32_t {
 };
 
 /// Which formula of flops.h applies.
-enum class FlopRule : uint8_t { kNone, kMatmul, kAttention, kAttentionBackward };
-
-/// Operators whose CPU kernel lacks a dtype that CUDA takes: it is run in `compute` and cast back.
-struct Upcast {
-  c10::ScalarType from;
-  c10::ScalarType compute;
+enum class FlopRule : uint8_t {
+  kNone,
+  kMatmul,     // (a, b, ...)
+  kMatmulAdd,  // (added, a, b, ...)
+  kAttention,
+  kAttentionBackward,
 };
 
 struct OpFacts {
