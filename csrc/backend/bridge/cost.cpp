@@ -37,6 +37,34 @@ double attention(const torch::jit::Stack& stack, size_t query, size_t causal, bo
 
 }  // namespace
 
+musaSimDtype cost_dtype(c10::ScalarType type) {
+  switch (type) {
+    case c10::ScalarType::Double:
+    case c10::ScalarType::ComplexDouble:
+      return musaSimFp64;
+    case c10::ScalarType::Float:
+    case c10::ScalarType::ComplexFloat:
+      return musaSimFp32;
+    case c10::ScalarType::Half:
+    case c10::ScalarType::ComplexHalf:
+      return musaSimFp16;
+    case c10::ScalarType::BFloat16:
+      return musaSimBf16;
+    case c10::ScalarType::Float8_e4m3fn:
+    case c10::ScalarType::Float8_e4m3fnuz:
+    case c10::ScalarType::Float8_e5m2:
+    case c10::ScalarType::Float8_e5m2fnuz:
+      return musaSimFp8;
+    case c10::ScalarType::Char:
+    case c10::ScalarType::Byte:
+      return musaSimInt8;
+    case c10::ScalarType::Float4_e2m1fn_x2:
+      return musaSimFp4;
+    default:
+      return musaSimInt32;
+  }
+}
+
 double operator_flops(FlopRule rule, const torch::jit::Stack& stack, size_t first) {
   switch (rule) {
     case FlopRule::kMatmul:

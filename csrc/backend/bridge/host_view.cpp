@@ -110,32 +110,4 @@ void CardScope::set_copy(int to_device, int from_device, size_t bytes, bool pinn
   copy_pinned_ = pinned;
 }
 
-musaSimDtype cost_dtype(c10::ScalarType type) {
-  switch (type) {
-    case c10::ScalarType::Double:
-    case c10::ScalarType::ComplexDouble:
-      return musaSimFp64;
-    case c10::ScalarType::Float:
-    case c10::ScalarType::ComplexFloat:
-      return musaSimFp32;
-    case c10::ScalarType::Half:
-    case c10::ScalarType::ComplexHalf:
-      return musaSimFp16;
-    case c10::ScalarType::BFloat16:
-      return musaSimBf16;
-    case c10::ScalarType::Float8_e4m3fn:
-    case c10::ScalarType::Float8_e4m3fnuz:
-    case c10::ScalarType::Float8_e5m2:
-    case c10::ScalarType::Float8_e5m2fnuz:
-      return musaSimFp8;
-    case c10::ScalarType::Char:
-    case c10::ScalarType::Byte:
-      return musaSimInt8;
-    case c10::ScalarType::Float4_e2m1fn_x2:
-      return musaSimFp4;
-    default:
-      return musaSimInt32;
-  }
-}
-
 }  // namespace musa

@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "backend/bridge/below_autograd.h"
+#include "backend/bridge/cost.h"
 #include "backend/storage.h"
 #include "musart/musart_sim.h"
 
@@ -66,8 +67,5 @@ class CardScope {
   AllocateOnCard memory_;
   BelowAutograd state_;
 };
-
-/// Arithmetic class of a scalar type for the cost model.
-musaSimDtype cost_dtype(c10::ScalarType type);
 
 }  // namespace musa
