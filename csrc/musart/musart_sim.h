@@ -52,8 +52,10 @@ typedef struct musaSimCard {
   size_t memory;          // bytes, after TORCH_MUSA_SIM_MEMORY
   double peak[musaSimDtypeCount];  // operations per second at full rate, times its efficiency factor
   double bandwidth;       // bytes per second of device memory, times its efficiency factor
-  double host_link;       // bytes per second, pinned memory, one direction
-  double host_link_pageable;  // bytes per second, pageable memory
+  double host_link;       // bytes per second from pinned host memory to the card
+  double host_link_back;  // bytes per second from the card to pinned host memory
+  double host_link_pageable;  // as host_link, pageable memory
+  double host_link_pageable_back;  // as host_link_back, pageable memory
   double card_link;       // bytes per second to one peer, one direction
   int64_t launch_ns;      // host time to submit one kernel or copy
   int64_t sync_ns;        // host time of a synchronising call on top of the wait

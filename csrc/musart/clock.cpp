@@ -1,0 +1,59 @@
+#include "musart/clock.h"
+
+#include <cmath>
+
+#include "musart/settings.h"
+
+namespace musart {
+
+std::atomic<int64_t> host_clock{0};
+
+namespace {
+
+bool blocking = false;
+
+// Whole nanoseconds for `amount` units at `rate` units per second, rounded up.
+inline int64_t duration(double amount, double rate) {
+  const double ns = amount * 1e9 / rate;
+  auto whole = static_cast<int64_t>(ns);
+  if (static_cast<double>(whole) < ns) ++whole;
+  return whole;
+}
+
+}  // namespace
+
+void configure_clock() { blocking = musaSimSettingFlag("MUSA_LAUNCH_BLOCKING"); }
+
+bool launch_blocking() { return blocking; }
+
+int64_t copy_ns(const musaSimCard& card, int to_device, int from_device, size_t bytes, bool pinned) {
+  double rate = card.card_link;
+  auto amount = static_cast<double>(bytes);
+  if (from_device < 0) {
+    rate = pinned ? card.host_link : card.host_link_pageable;
+  } else if (to_device < 0) {
+    rate = pinned ? card.host_link_back : card.host_link_pageable_back;
+  } else if (to_device == from_device) {
+    rate = card.bandwidth;
+    amount *= 2;  // read and written
+  }
+  return card.copy_ns + duration(amount, rate);
+}
+
+}  // namespace musart
+
+extern "C" {
+
+int64_t musaSimKernelNs(const musaSimCard* card, const musaSimCost* cost) {
+  const int64_t compute = musart::duration(cost->flops, card->peak[cost->dtype]);
+  const int64_t memory = musart::duration(cost->bytes, card->bandwidth);
+  return card->kernel_ns + std::max(compute, memory);
+}
+
+int64_t musaSimHostClock(void) { return musart::host_now(); }
+
+void musaSimHostAdvance(int64_t nanoseconds) {
+  if (nanoseconds > 0) musart::advance_host(nanoseconds);
+}
+
+}  // extern "C"

@@ -1,0 +1,108 @@
+// Copies and fills: the bytes move at once, through the alias; the clock says when the card would be done.
+#include <string.h>
+
+#include "musart/memory.h"
+#include "musart/pinned.h"
+#include "musart/stream.h"
+
+namespace musart {
+namespace {
+
+struct Side {
+  int device = -1;  // -1: the host
+  void* bytes = nullptr;  // where this process may touch them
+  bool pinned = false;
+};
+
+musaError_t locate(const void* pointer, size_t bytes, const char* call, const char* role, Side* side) {
+  if (is_device_pointer(pointer)) {
+    MUSART_TRY(check_device_range(pointer, bytes, call, role));
+    *side = {device_of(pointer), to_alias(pointer), false};
+    return musaSuccess;
+  }
+  if (pointer == nullptr) return fail(musaErrorInvalidValue, "%s: %s is NULL", call, role);
+  *side = {-1, const_cast<void*>(pointer), is_pinned(pointer)};
+  return musaSuccess;
+}
+
+musaError_t check_kind(const char* call, const Side& to, const Side& from, musaMemcpyKind kind) {
+  if (kind == musaMemcpyDefault) return musaSuccess;
+  const char* names[] = {
+      "musaMemcpyHostToHost", "musaMemcpyHostToDevice", "musaMemcpyDeviceToHost", "musaMemcpyDeviceToDevice"};
+  const int actual = (from.device >= 0 ? 2 : 0) + (to.device >= 0 ? 1 : 0);
+  if (kind < musaMemcpyHostToHost || kind > musaMemcpyDefault) {
+    return fail(musaErrorInvalidMemcpyDirection, "%s: kind %d; accepted: 0 .. 4", call, static_cast<int>(kind));
+  }
+  if (kind == actual) return musaSuccess;
+  return fail(
+      musaErrorInvalidMemcpyDirection, "%s: kind is %s, but the pointers make it %s", call, names[kind], names[actual]);
+}
+
+musaError_t copy(
+    const char* call, void* to, const void* from, size_t bytes, musaMemcpyKind kind, musaStream_t stream, bool wait) {
+  MUSART_TRY(resolve(&stream));
+  if (bytes == 0) return musaSuccess;
+  Side target;
+  Side source;
+  MUSART_TRY(locate(to, bytes, call, "the target", &target));
+  MUSART_TRY(locate(from, bytes, call, "the source", &source));
+  MUSART_TRY(check_kind(call, target, source, kind));
+  memmove(target.bytes, source.bytes, bytes);
+  const bool on_host = target.device < 0 && source.device < 0;
+  if (on_host) return musaSuccess;  // the card has no part in it
+  const bool pinned = target.device < 0 ? target.pinned : source.pinned;
+  const musaSimSpan span = enqueue_copy(*stream, target.device, source.device, bytes, pinned);
+  // A copy between cards never holds up the host; a pageable one already has.
+  if (wait && pinned && !launch_blocking()) wait_host(span.end_ns, stream->card->figures.sync_ns);
+  return musaSuccess;
+}
+
+}  // namespace
+}  // namespace musart
+
+using musart::fail;
+
+extern "C" {
+
+musaError_t musaMemcpy(void* to, const void* from, size_t bytes, musaMemcpyKind kind) {
+  return musart::copy("musaMemcpy", to, from, bytes, kind, nullptr, true);
+}
+
+musaError_t musaMemcpyAsync(void* to, const void* from, size_t bytes, musaMemcpyKind kind, musaStream_t stream) {
+  return musart::copy("musaMemcpyAsync", to, from, bytes, kind, stream, false);
+}
+
+musaError_t musaMemcpyPeerAsync(
+    void* to, int to_device, const void* from, int from_device, size_t bytes, musaStream_t stream) {
+  musart::Card* card = nullptr;
+  MUSART_TRY(musart::card_at(to_device, &card));
+  MUSART_TRY(musart::card_at(from_device, &card));
+  const auto lies_on = [](const void* pointer, int device) {
+    return musart::is_device_pointer(pointer) && musart::device_of(pointer) == device;
+  };
+  if (bytes != 0 && (!lies_on(to, to_device) || !lies_on(from, from_device))) {
+    return fail(
+        musaErrorInvalidValue, "musaMemcpyPeerAsync: %p isn't on card musa:%d or %p isn't on card musa:%d", to,
+        to_device, from, from_device);
+  }
+  return musart::copy("musaMemcpyPeerAsync", to, from, bytes, musaMemcpyDeviceToDevice, stream, false);
+}
+
+musaError_t musaMemsetAsync(void* pointer, int value, size_t bytes, musaStream_t stream) {
+  MUSART_TRY(musart::resolve(&stream));
+  if (bytes == 0) return musaSuccess;
+  if (!musart::is_device_pointer(pointer)) {
+    return fail(musaErrorInvalidValue, "musaMemset: %p is no device address", pointer);
+  }
+  MUSART_TRY(musart::check_device_range(pointer, bytes, "musaMemset", "the target"));
+  memset(musart::to_alias(pointer), value, bytes);
+  const musaSimCost cost{0, static_cast<double>(bytes), musaSimInt32};
+  musart::enqueue(*stream, musaSimKernelNs(&stream->card->figures, &cost));
+  return musaSuccess;
+}
+
+musaError_t musaMemset(void* pointer, int value, size_t bytes) {
+  return musaMemsetAsync(pointer, value, bytes, nullptr);
+}
+
+}  // extern "C"

@@ -1,0 +1,209 @@
+#include "musart/settings.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "musart/status.h"
+#include "musart/text.h"
+
+namespace musart {
+namespace {
+
+bool is_flag(const char* value) { return strcmp(value, "0") == 0 || strcmp(value, "1") == 0; }
+
+bool is_text(const char*) { return true; }
+
+bool is_card_count(const char* value) {
+  const auto count = parse_int(value);
+  return count && *count >= 1 && *count <= kMaxCards;
+}
+
+bool is_card_memory(const char* value) {
+  if (*value == '\0') return true;
+  const auto bytes = parse_bytes(value);
+  return bytes && *bytes >= (int64_t{2} << 20) && *bytes <= (int64_t{1} << 40);
+}
+
+bool is_scope(const char* value) {
+  const size_t length = strlen(value);
+  return length <= 64 && strspn(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == length;
+}
+
+bool is_host_memory(const char* value) {
+  if (*value == '\0' || strcmp(value, "overcommit") == 0) return true;
+  const auto bytes = parse_bytes(value);
+  return bytes && *bytes > 0;
+}
+
+struct Definition {
+  musaSimSetting setting;
+  bool (*accepts)(const char* value);
+  bool empty_is_a_value = false;  // otherwise an empty variable counts as unset
+};
+
+constexpr const char* kVisible = "MUSA_VISIBLE_DEVICES";
+
+const Definition kDefinitions[] = {
+    {{kVisible, "card indices separated by commas, each once; empty hides all cards; all", "all",
+      "which cards this process sees, in which order"},
+     is_text,  // visible_cards reads it: what is right depends on the number of cards
+     true},
+    {{"MUSA_LAUNCH_BLOCKING", "0 | 1", "0", "each launch waits for its end on the virtual clock"}, is_flag},
+    {{"PYTORCH_MUSA_ALLOC_CONF", "option:value pairs separated by commas", "", "options of the caching allocator"},
+     is_text},
+    {{"TORCH_MUSA_SIM_CARDS", "1 .. 512", "8", "number of simulated cards"}, is_card_count},
+    {{"TORCH_MUSA_SIM_CARD", "S80 | S4000 | S5000 | path of a card file", "S5000", "model of the simulated cards"},
+     is_text},
+    {{"TORCH_MUSA_SIM_CARD_DIR", "a folder", "", "where card files are looked for; empty: beside the library"},
+     is_text},
+    {{"TORCH_MUSA_SIM_MEMORY", "2MiB .. 1TiB, as 80GiB or 256MiB", "", "memory of each card; empty: the model's own"},
+     is_card_memory},
+    {{"TORCH_MUSA_SIM_SCOPE", "up to 64 letters, digits, '.', '_', '-'", "default",
+      "processes of one user and scope share the cards' memory"},
+     is_scope},
+    {{"TORCH_MUSA_SIM_HOST_MEMORY", "a size as 16GiB | overcommit", "",
+      "limit on this process's memory on the host; empty: what the host and its cgroup have; overcommit: no check"},
+     is_host_memory},
+    {{"TORCH_MUSA_SIM_STRICT", "0 | 1", "0", "refuse what hardware refuses, report races"}, is_flag},
+    {{"TORCH_MUSA_SIM_NATIVE", "1 | 0 | names of operators separated by commas", "1",
+      "native kernels: all, none, or only those named"},
+     is_text},
+    {{"TORCH_MUSA_SIM_FAULT_REPORT", "0 | 1", "1", "a line on stderr when host code touches device memory"}, is_flag},
+};
+constexpr int kCount = sizeof kDefinitions / sizeof kDefinitions[0];
+
+std::atomic<bool> frozen{false};
+const char* frozen_values[kCount];
+
+int index_of(const char* name) {
+  for (int i = 0; i < kCount; ++i) {
+    if (strcmp(kDefinitions[i].setting.name, name) == 0) return i;
+  }
+  return -1;
+}
+
+// A copy that lives as long as the process: the environment's own text may be replaced by setenv.
+const char* keep(const char* text) {
+  static std::mutex& mutex = *new std::mutex;
+  static std::set<std::string>& texts = *new std::set<std::string>;
+  const std::lock_guard<std::mutex> lock(mutex);
+  return texts.insert(text).first->c_str();
+}
+
+const char* current_value(int index) {
+  const Definition& definition = kDefinitions[index];
+  const char* value = getenv(definition.setting.name);
+  if (value == nullptr || (*value == '\0' && !definition.empty_is_a_value)) return definition.setting.default_value;
+  return keep(value);
+}
+
+musaError_t refuse(const Definition& definition, const char* value, const char* why) {
+  return fail(
+      musaErrorInvalidValue, "%s=%s %s; accepted: %s (default %s)", definition.setting.name, value, why,
+      definition.setting.accepted, *definition.setting.default_value ? definition.setting.default_value : "empty");
+}
+
+// A misspelt name would silently change nothing.
+void warn_about_unknown_names() {
+  constexpr std::string_view kPrefix = "TORCH_MUSA_SIM_";
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    if (text.substr(0, kPrefix.size()) != kPrefix) continue;
+    const std::string name(text.substr(0, text.find('=')));
+    if (index_of(name.c_str()) < 0) warn("environment variable %s is not known and has no effect", name.c_str());
+  }
+}
+
+}  // namespace
+
+const char* setting(const char* name) {
+  const int index = index_of(name);
+  if (index < 0) return nullptr;
+  return frozen.load(std::memory_order_acquire) ? frozen_values[index] : current_value(index);
+}
+
+musaError_t check_setting_values() {
+  for (int i = 0; i < kCount; ++i) {
+    const char* value = setting(kDefinitions[i].setting.name);
+    if (kDefinitions[i].accepts(value)) continue;
+    return refuse(kDefinitions[i], value, "is not accepted");
+  }
+  return musaSuccess;
+}
+
+void freeze_settings() {
+  for (int i = 0; i < kCount; ++i) frozen_values[i] = current_value(i);
+  frozen.store(true, std::memory_order_release);
+  warn_about_unknown_names();
+}
+
+musaError_t visible_cards(int cards, std::vector<int>* physical) {
+  physical->clear();
+  const char* value = setting(kVisible);
+  if (strcmp(value, "all") == 0) {
+    for (int i = 0; i < cards; ++i) physical->push_back(i);
+    return musaSuccess;
+  }
+  if (trim(value).empty()) return musaSuccess;
+  for (const std::string_view part : split(value, ',')) {
+    const std::string text(trim(part));
+    const auto index = parse_int(text);
+    if (!index) {
+      const std::string why = "holds '" + text + "', which is no card index";
+      return refuse(kDefinitions[index_of(kVisible)], value, why.c_str());
+    }
+    if (*index < 0 || *index >= cards) {
+      static std::atomic<bool> warned{false};
+      // -1 is the customary way to hide everything and needs no remark.
+      if (*index != -1 && !warned.exchange(true)) {
+        warn(
+            "%s=%s: there is no card %s (cards 0 .. %d exist), the list ends before it", kVisible, value, text.c_str(),
+            cards - 1);
+      }
+      return musaSuccess;
+    }
+    for (const int other : *physical) {
+      if (other != *index) continue;
+      const std::string why = "names card " + text + " twice";
+      physical->clear();
+      return refuse(kDefinitions[index_of(kVisible)], value, why.c_str());
+    }
+    physical->push_back(static_cast<int>(*index));
+  }
+  return musaSuccess;
+}
+
+}  // namespace musart
+
+extern "C" {
+
+int musaSimSettingCount(void) { return musart::kCount; }
+
+const musaSimSetting* musaSimSettingAt(int index) {
+  return index >= 0 && index < musart::kCount ? &musart::kDefinitions[index].setting : nullptr;
+}
+
+const char* musaSimSettingValue(const char* name) { return name == nullptr ? nullptr : musart::setting(name); }
+
+int musaSimSettingFlag(const char* name) {
+  const char* value = musaSimSettingValue(name);
+  return value != nullptr && strcmp(value, "1") == 0;
+}
+
+int64_t musaSimSettingInt(const char* name) {
+  const char* value = musaSimSettingValue(name);
+  return value == nullptr ? 0 : musart::parse_int(value).value_or(0);
+}
+
+int64_t musaSimSettingBytes(const char* name) {
+  const char* value = musaSimSettingValue(name);
+  return value == nullptr ? -1 : musart::parse_bytes(value).value_or(-1);
+}
+
+}  // extern "C"

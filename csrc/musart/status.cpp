@@ -1,0 +1,93 @@
+#include "musart/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+namespace musart {
+namespace {
+
+// Trivial types only: a call from an exit handler must still find them alive.
+thread_local musaError_t last_error = musaSuccess;
+thread_local char last_detail[1024] = "";
+
+struct ErrorText {
+  musaError_t error;
+  const char* name;
+  const char* text;
+};
+
+constexpr ErrorText kErrors[] = {
+    {musaSuccess, "musaSuccess", "no error"},
+    {musaErrorInvalidValue, "musaErrorInvalidValue", "invalid argument"},
+    {musaErrorMemoryAllocation, "musaErrorMemoryAllocation", "out of memory"},
+    {musaErrorInitializationError, "musaErrorInitializationError", "initialization error"},
+    {musaErrorInvalidMemcpyDirection, "musaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"},
+    {musaErrorNoDevice, "musaErrorNoDevice", "no MUSA-capable device is detected"},
+    {musaErrorInvalidDevice, "musaErrorInvalidDevice", "invalid device ordinal"},
+    {musaErrorInvalidResourceHandle, "musaErrorInvalidResourceHandle", "invalid resource handle"},
+    {musaErrorNotReady, "musaErrorNotReady", "device not ready"},
+    {musaErrorPeerAccessAlreadyEnabled, "musaErrorPeerAccessAlreadyEnabled", "peer access is already enabled"},
+    {musaErrorPeerAccessNotEnabled, "musaErrorPeerAccessNotEnabled", "peer access has not been enabled"},
+    {musaErrorNotSupported, "musaErrorNotSupported", "operation not supported"},
+    {musaErrorUnknown, "musaErrorUnknown", "unknown error"},
+    {musaErrorSimHostMemory, "musaErrorSimHostMemory", "the host that simulates the cards is out of memory"},
+    {musaErrorSimForked, "musaErrorSimForked", "the device was used before fork()"},
+};
+
+const ErrorText* find(musaError_t error) {
+  for (const ErrorText& entry : kErrors) {
+    if (entry.error == error) return &entry;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+musaError_t fail(musaError_t error, const char* format, ...) {
+  last_error = error;
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(last_detail, sizeof last_detail, format, arguments);
+  va_end(arguments);
+  return error;
+}
+
+void warn(const char* format, ...) {
+  char line[1024];
+  int used = snprintf(line, sizeof line, "torch_musa_sim: warning: ");
+  va_list arguments;
+  va_start(arguments, format);
+  used += vsnprintf(line + used, sizeof line - used - 1, format, arguments);
+  va_end(arguments);
+  if (used > static_cast<int>(sizeof line) - 2) used = sizeof line - 2;
+  line[used++] = '\n';
+  // One write, so that the lines of several ranks don't mix.
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line, used);
+}
+
+}  // namespace musart
+
+extern "C" {
+
+const char* musaGetErrorName(musaError_t error) {
+  const musart::ErrorText* entry = musart::find(error);
+  return entry ? entry->name : "unrecognized error code";
+}
+
+const char* musaGetErrorString(musaError_t error) {
+  const musart::ErrorText* entry = musart::find(error);
+  return entry ? entry->text : "unrecognized error code";
+}
+
+musaError_t musaGetLastError(void) {
+  const musaError_t error = musart::last_error;
+  musart::last_error = musaSuccess;
+  return error;
+}
+
+musaError_t musaPeekAtLastError(void) { return musart::last_error; }
+
+const char* musaSimGetLastErrorDetail(void) { return musart::last_detail; }
+
+}  // extern "C"

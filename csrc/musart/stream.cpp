@@ -1,0 +1,189 @@
+#include "musart/stream.h"
+
+#include <algorithm>
+#include <deque>
+
+namespace musart {
+namespace {
+
+std::atomic<int64_t> next_id{1};
+
+// Destroyed streams, reused in order of age: the longer a stale handle can be told, the better.
+constexpr size_t kGraveyard = 1024;
+std::mutex& graveyard_mutex = *new std::mutex;
+std::deque<musaStream_t>& graveyard = *new std::deque<musaStream_t>;
+
+musaStream_t make_stream() {
+  const std::lock_guard<std::mutex> lock(graveyard_mutex);
+  if (graveyard.size() < kGraveyard) return new MusaStream;
+  musaStream_t stream = graveyard.front();
+  graveyard.pop_front();
+  return stream;
+}
+
+// Latest end of everything on the card.
+int64_t card_tail(Card& card) {
+  int64_t tail = std::max(card.default_stream->tail.load(), card.retired_tail.load());
+  const std::lock_guard<std::mutex> lock(card.streams_mutex);
+  for (const musaStream_t stream : card.streams) tail = std::max(tail, stream->tail.load());
+  return tail;
+}
+
+}  // namespace
+
+musaStream_t make_default_stream(Card* card) {
+  musaStream_t stream = new MusaStream;
+  stream->card = card;
+  stream->kind = MusaStream::Kind::kDefault;
+  return stream;
+}
+
+musaSimSpan enqueue(MusaStream& stream, int64_t device_ns) {
+  const musaSimCard& figures = stream.card->figures;
+  const int64_t submitted = advance_host(figures.launch_ns);
+  int64_t start = 0;
+  int64_t tail = stream.tail.load(std::memory_order_relaxed);
+  do {
+    start = std::max({submitted, tail, ready_at(stream)});
+  } while (!stream.tail.compare_exchange_weak(tail, start + device_ns, std::memory_order_relaxed));
+  const int64_t end = start + device_ns;
+  if (stream.kind == MusaStream::Kind::kBlocking) raise(stream.card->blocking_tail, end);
+  if (__builtin_expect(launch_blocking(), 0)) wait_host(end, figures.sync_ns);
+  return {start, end};
+}
+
+musaSimSpan enqueue_copy(MusaStream& stream, int to_device, int from_device, size_t bytes, bool pinned) {
+  const musaSimCard& figures = stream.card->figures;
+  const musaSimSpan span = enqueue(stream, copy_ns(figures, to_device, from_device, bytes, pinned));
+  const bool host_side = to_device < 0 || from_device < 0;
+  if (host_side && !pinned && !launch_blocking()) wait_host(span.end_ns, figures.sync_ns);
+  return span;
+}
+
+}  // namespace musart
+
+using musart::fail;
+
+extern "C" {
+
+musaError_t musaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  MUSART_TRY(musart::ready());
+  if (least != nullptr) *least = musart::kLeastPriority;
+  if (greatest != nullptr) *greatest = musart::kGreatestPriority;
+  return musaSuccess;
+}
+
+musaError_t musaStreamCreateWithPriority(musaStream_t* stream, unsigned int flags, int priority) {
+  MUSART_TRY(musart::ready());
+  if (stream == nullptr) return fail(musaErrorInvalidValue, "musaStreamCreate: stream is NULL");
+  if (flags > musaStreamNonBlocking) {
+    return fail(
+        musaErrorInvalidValue, "musaStreamCreate: flags %u; accepted: musaStreamDefault (0), musaStreamNonBlocking (1)",
+        flags);
+  }
+  musart::Card& card = musart::current_card();
+  musaStream_t made = musart::make_stream();
+  made->card = &card;
+  made->kind = flags == musaStreamNonBlocking ? MusaStream::Kind::kNonBlocking : MusaStream::Kind::kBlocking;
+  made->priority = std::clamp(priority, musart::kGreatestPriority, musart::kLeastPriority);
+  made->id = musart::next_id.fetch_add(1, std::memory_order_relaxed);
+  made->tail.store(0, std::memory_order_relaxed);
+  made->alive.store(true, std::memory_order_release);
+  const std::lock_guard<std::mutex> lock(card.streams_mutex);
+  card.streams.push_back(made);
+  *stream = made;
+  return musaSuccess;
+}
+
+musaError_t musaStreamCreateWithFlags(musaStream_t* stream, unsigned int flags) {
+  return musaStreamCreateWithPriority(stream, flags, musart::kLeastPriority);
+}
+
+musaError_t musaStreamCreate(musaStream_t* stream) { return musaStreamCreateWithFlags(stream, musaStreamDefault); }
+
+musaError_t musaStreamDestroy(musaStream_t stream) {
+  MUSART_TRY(musart::ready());
+  if (stream == nullptr || stream->kind == MusaStream::Kind::kDefault) {
+    return fail(musaErrorInvalidResourceHandle, "a card's default stream can't be destroyed");
+  }
+  if (!stream->alive.exchange(false)) {
+    return fail(musaErrorInvalidResourceHandle, "the stream was destroyed before");
+  }
+  musart::Card& card = *stream->card;
+  {
+    const std::lock_guard<std::mutex> lock(card.streams_mutex);
+    musart::raise(card.retired_tail, stream->tail.load());
+    std::erase(card.streams, stream);
+  }
+  const std::lock_guard<std::mutex> lock(musart::graveyard_mutex);
+  musart::graveyard.push_back(stream);
+  return musaSuccess;
+}
+
+musaError_t musaStreamGetPriority(musaStream_t stream, int* priority) {
+  MUSART_TRY(musart::resolve(&stream));
+  if (priority == nullptr) return fail(musaErrorInvalidValue, "musaStreamGetPriority: priority is NULL");
+  *priority = stream->priority;
+  return musaSuccess;
+}
+
+musaError_t musaStreamGetFlags(musaStream_t stream, unsigned int* flags) {
+  MUSART_TRY(musart::resolve(&stream));
+  if (flags == nullptr) return fail(musaErrorInvalidValue, "musaStreamGetFlags: flags is NULL");
+  *flags = stream->kind == MusaStream::Kind::kNonBlocking ? musaStreamNonBlocking : musaStreamDefault;
+  return musaSuccess;
+}
+
+musaError_t musaStreamSynchronize(musaStream_t stream) {
+  MUSART_TRY(musart::resolve(&stream));
+  musart::wait_host(musart::ready_at(*stream), stream->card->figures.sync_ns);
+  return musaSuccess;
+}
+
+musaError_t musaDeviceSynchronize(void) {
+  MUSART_TRY(musart::ready());
+  musart::Card& card = musart::current_card();
+  musart::wait_host(musart::card_tail(card), card.figures.sync_ns);
+  return musaSuccess;
+}
+
+musaError_t musaStreamQuery(musaStream_t stream) {
+  MUSART_TRY(musart::resolve(&stream));
+  if (musart::host_now() >= musart::ready_at(*stream)) return musaSuccess;
+  musart::advance_host(stream->card->figures.poll_ns);
+  return musaErrorNotReady;
+}
+
+musaError_t musaSimLaunch(musaStream_t stream, const musaSimCost* cost, musaSimSpan* span) {
+  MUSART_TRY(musart::resolve(&stream));
+  const musaSimSpan ran = musart::enqueue(*stream, musaSimKernelNs(&stream->card->figures, cost));
+  if (span != nullptr) *span = ran;
+  return musaSuccess;
+}
+
+musaError_t musaSimLaunchCopy(
+    musaStream_t stream, int to_device, int from_device, size_t bytes, int pinned, musaSimSpan* span) {
+  MUSART_TRY(musart::resolve(&stream));
+  const musaSimSpan ran = musart::enqueue_copy(*stream, to_device, from_device, bytes, pinned != 0);
+  if (span != nullptr) *span = ran;
+  return musaSuccess;
+}
+
+int64_t musaSimStreamTail(musaStream_t stream) {
+  return musart::resolve(&stream) == musaSuccess ? musart::ready_at(*stream) : 0;
+}
+
+musaError_t musaSimDefaultStream(int device, musaStream_t* stream) {
+  musart::Card* card = nullptr;
+  MUSART_TRY(musart::card_at(device, &card));
+  *stream = card->default_stream;
+  return musaSuccess;
+}
+
+int musaSimStreamDevice(musaStream_t stream) {
+  return musart::resolve(&stream) == musaSuccess ? stream->card->index : -1;
+}
+
+int64_t musaSimStreamId(musaStream_t stream) { return musart::resolve(&stream) == musaSuccess ? stream->id : -1; }
+
+}  // extern "C"
