@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "musart/musart_sim.h"
+
 namespace musa {
 
 namespace {
@@ -13,7 +15,7 @@ std::string_view function_name(std::string_view call) { return call.substr(0, ca
 
 std::string where() {
   int device = 0;
-  return musaGetDevice(&device) == musaSuccess ? " on card " + std::to_string(device) : "";
+  return musaSimIsInitialized() && musaGetDevice(&device) == musaSuccess ? " on card " + std::to_string(device) : "";
 }
 
 const char* what_to_do(musaError_t status) {

@@ -49,6 +49,10 @@ constexpr std::string_view kOfOtherBackends[] = {
           keys + ".");
 }
 
+struct Refused {
+  std::string why;
+};
+
 template <size_t N>
 bool contains(const std::string_view (&keys)[N], std::string_view key) {
   for (const std::string_view known : keys) {
@@ -60,7 +64,7 @@ bool contains(const std::string_view (&keys)[N], std::string_view key) {
 }
 
 // "key:value" pairs; a value in brackets may hold commas and colons.
-void check_keys(const char* variable, const std::string& text, bool shared) {
+void check_keys(const std::string& text, bool shared) {
   size_t begin = 0;
   int depth = 0;
   for (size_t i = 0; i <= text.size(); ++i) {
@@ -70,7 +74,7 @@ void check_keys(const char* variable, const std::string& text, bool shared) {
       --depth;
     }
     if (depth < 0 || (i == text.size() && depth != 0)) {
-      refuse(variable, text, "its brackets don't match");
+      throw Refused{"its brackets don't match"};
     }
     if (i < text.size() && (text[i] != ',' || depth > 0)) {
       continue;
@@ -88,10 +92,10 @@ void check_keys(const char* variable, const std::string& text, bool shared) {
     const size_t colon = pair.find(':');
     const std::string key = pair.substr(0, colon);
     if (colon == std::string::npos || colon + 1 == pair.size()) {
-      refuse(variable, text, "'" + pair + "' is no key:value pair");
+      throw Refused{"'" + pair + "' is no key:value pair"};
     }
     if (!contains(kAccepted, key) && !(shared && contains(kOfOtherBackends, key))) {
-      refuse(variable, text, "unknown key '" + key + "'");
+      throw Refused{"unknown key '" + key + "'"};
     }
   }
 }
@@ -111,32 +115,26 @@ void apply_config() {
   if (applied) {
     return;
   }
-  const char* shared = value_of("PYTORCH_ALLOC_CONF");
-  const char* own = value_of("PYTORCH_MUSA_ALLOC_CONF");
-  const char* reading = "PYTORCH_ALLOC_CONF";
+  const char* variable = "PYTORCH_ALLOC_CONF";
+  const char* value = value_of(variable);
   try {
-    if (shared) {
-      check_keys(reading, shared, true);
+    if (value) {
+      check_keys(value, true);
     }
     c10::CachingAllocator::AcceleratorAllocatorConfig::instance();  // reads the shared variable
+    const char* own = value_of("PYTORCH_MUSA_ALLOC_CONF");
     if (own) {
-      reading = "PYTORCH_MUSA_ALLOC_CONF";
-      check_keys(reading, own, false);
-      c10::CachingAllocator::setAllocatorSettings(own);
+      variable = "PYTORCH_MUSA_ALLOC_CONF";
+      value = own;
+      check_keys(value, false);
+      c10::CachingAllocator::setAllocatorSettings(value);
     }
+  } catch (const Refused& refused) {
+    refuse(variable, value, refused.why);
   } catch (const c10::ValueError& error) {
-    const std::string text = error.what_without_backtrace();
-    if (text.find("is not accepted: ") != std::string::npos) {
-      throw;
-    }
-    refuse(reading, own && reading != std::string_view("PYTORCH_ALLOC_CONF") ? own : shared ? shared : "", text);
+    refuse(variable, value ? value : "", error.what_without_backtrace());
   } catch (const std::exception&) {
-    refuse(
-        reading,
-        own && reading != std::string_view("PYTORCH_ALLOC_CONF") ? own
-            : shared                                             ? shared
-                                                                 : "",
-        "a value has the wrong form (numbers are wanted, True or False for a switch)");
+    refuse(variable, value ? value : "", "a value has the wrong form (a number, True or False, or a list in brackets)");
   }
   if (c10::CachingAllocator::AcceleratorAllocatorConfig::use_expandable_segments()) {
     TORCH_WARN("expandable_segments has no effect on the simulated musa device: its segments never move or grow.");

@@ -21,9 +21,15 @@ std::string card_name(int device) {
   return name;
 }
 
+// With the exact figure where rounding would hide by how little it doesn't fit.
+std::string format_request(size_t bytes) {
+  const bool exact = bytes < 1024 || bytes % (size_t{1} << 20) == 0;
+  return format_bytes(bytes) + (exact ? "" : " (" + std::to_string(bytes) + " bytes)");
+}
+
 std::string card_is_full(const OutOfMemory& facts) {
   std::ostringstream text;
-  text << "MUSA out of memory. Tried to allocate " << format_bytes(facts.requested) << ". " << card_name(facts.device)
+  text << "MUSA out of memory. Tried to allocate " << format_request(facts.requested) << ". " << card_name(facts.device)
        << " has a total capacity of " << format_bytes(facts.capacity) << " of which " << format_bytes(facts.free)
        << " is free. ";
   const size_t taken = facts.capacity - std::min(facts.free, facts.capacity);
@@ -48,12 +54,12 @@ std::string card_is_full(const OutOfMemory& facts) {
 std::string host_is_full(const OutOfMemory& facts) {
   std::ostringstream text;
   text << "MUSA out of memory: the host that simulates the card is full, not the card. Tried to allocate "
-       << format_bytes(facts.requested) << ". " << card_name(facts.device) << " has a total capacity of "
+       << format_request(facts.requested) << ". " << card_name(facts.device) << " has a total capacity of "
        << format_bytes(facts.capacity) << " of which " << format_bytes(facts.free) << " is free";
   if (!facts.detail.empty()) {
     text << "; " << facts.detail;
   }
-  text << " Of the allocated memory " << format_bytes(facts.allocated) << " is allocated by PyTorch, and "
+  text << ". Of the allocated memory " << format_bytes(facts.allocated) << " is allocated by PyTorch, and "
        << format_bytes(facts.reserved - std::min(facts.allocated, facts.reserved))
        << " is reserved by PyTorch but unallocated. Free memory of the host, use a smaller model or batch, or set "
           "TORCH_MUSA_SIM_HOST_MEMORY=overcommit to switch this check off (the kernel may then kill the process).";

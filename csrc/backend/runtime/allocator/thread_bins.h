@@ -19,8 +19,8 @@ namespace musa::allocator {
 
 constexpr size_t kBinMaxBytes = size_t{128} << 10;
 constexpr size_t kBins = kBinMaxBytes / kMinBlock;
-constexpr uint16_t kBlocksPerBin = 64;
-constexpr size_t kBytesPerSet = size_t{1} << 20;
+constexpr uint16_t kBlocksPerBin = 512;
+constexpr size_t kBytesPerSet = size_t{4} << 20;
 
 class SpinLock {
  public:
