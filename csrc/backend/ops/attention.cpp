@@ -1,4 +1,5 @@
-// Scaled dot product attention: the choice of the kernel, and the kernels the choice can name.
+// Scaled dot product attention: the choice of the kernel, and torch's device-neutral fused operator. The kernel behind
+// both is the CPU's flash attention, which comes by the bridge.
 #include <ATen/SDPBackend.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/ops/_fused_sdp_choice_native.h>
@@ -6,10 +7,6 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
-
-#include "backend/bridge/flops.h"
-#include "backend/bridge/host_view.h"
-#include "backend/ops/devices.h"
 
 namespace musa {
 namespace {
@@ -28,52 +25,6 @@ int64_t choose_attention(
   return at::native::_fused_sdp_choice_cpp(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
 }
 
-/// Cost of one pass over (batch, heads, length, dim) operands.
-template <typename Flops>
-void set_attention_cost(
-    CardScope& scope, Flops flops, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-    bool is_causal) {
-  scope.set_cost(
-      flops(query.size(0), query.size(1), query.size(2), key.size(2), query.size(3), value.size(3), is_causal),
-      cost_dtype(query.scalar_type()));
-}
-
-std::tuple<at::Tensor, at::Tensor> flash_attention(
-    const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, double dropout_p, bool is_causal,
-    const std::optional<at::Tensor>& attn_mask, std::optional<double> scale) {
-  constexpr const char* kOp = "_scaled_dot_product_flash_attention_for_cpu";
-  CardScope scope(
-      common_device(kOp, {{"query", query}, {"key", key}, {"value", value}, {"attn_mask", or_undefined(attn_mask)}}),
-      kOp);
-  const auto [output, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
-      scope.view(query), scope.view(key), scope.view(value), dropout_p, is_causal, scope.view(attn_mask), scale);
-  set_attention_cost(scope, attention_flops, query, key, value, is_causal);
-  return {scope.result(output), scope.result(logsumexp)};
-}
-
-std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_attention_backward(
-    const at::Tensor& grad_out, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-    const at::Tensor& out, const at::Tensor& logsumexp, double dropout_p, bool is_causal,
-    const std::optional<at::Tensor>& attn_mask, std::optional<double> scale) {
-  constexpr const char* kOp = "_scaled_dot_product_flash_attention_for_cpu_backward";
-  CardScope scope(
-      common_device(
-          kOp,
-          {{"grad_out", grad_out},
-           {"query", query},
-           {"key", key},
-           {"value", value},
-           {"out", out},
-           {"logsumexp", logsumexp},
-           {"attn_mask", or_undefined(attn_mask)}}),
-      kOp);
-  const auto [grad_query, grad_key, grad_value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-      scope.view(grad_out), scope.view(query), scope.view(key), scope.view(value), scope.view(out),
-      scope.view(logsumexp), dropout_p, is_causal, scope.view(attn_mask), scale);
-  set_attention_cost(scope, attention_backward_flops, query, key, value, is_causal);
-  return {scope.result(grad_query), scope.result(grad_key), scope.result(grad_value)};
-}
-
 using OverrideableResult = std::tuple<
     at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt, c10::SymInt, at::Tensor, at::Tensor, at::Tensor>;
 
@@ -85,7 +36,8 @@ OverrideableResult fused_attention(
       dropout_p == 0,
       "_scaled_dot_product_fused_attention_overrideable on musa has no dropout, got dropout_p=", dropout_p,
       "; use torch.nn.functional.scaled_dot_product_attention, which has");
-  auto [output, logsumexp] = flash_attention(query, key, value, dropout_p, is_causal, attn_bias, scale);
+  auto [output, logsumexp] =
+      at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p, is_causal, attn_bias, scale);
   const auto position = query.options().dtype(c10::kLong);
   return {
       std::move(output),       std::move(logsumexp),    at::Tensor(), at::Tensor(), query.sym_size(2), key.sym_size(2),
@@ -103,15 +55,13 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> fused_attention_backw
       "_scaled_dot_product_fused_attention_overrideable on musa has no gradient of attn_bias; "
       "use torch.nn.functional.scaled_dot_product_attention, which has");
   const std::optional<at::Tensor> mask = attn_bias.defined() ? std::make_optional(attn_bias) : std::nullopt;
-  auto [grad_query, grad_key, grad_value] =
-      flash_attention_backward(grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, mask, scale);
+  auto [grad_query, grad_key, grad_value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+      grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, mask, scale);
   return {std::move(grad_query), std::move(grad_key), std::move(grad_value), at::Tensor()};
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("_fused_sdp_choice", TORCH_FN(choose_attention));
-  library.impl("_scaled_dot_product_flash_attention_for_cpu", TORCH_FN(flash_attention));
-  library.impl("_scaled_dot_product_flash_attention_for_cpu_backward", TORCH_FN(flash_attention_backward));
   library.impl("_scaled_dot_product_fused_attention_overrideable", TORCH_FN(fused_attention));
   library.impl("_scaled_dot_product_fused_attention_overrideable_backward", TORCH_FN(fused_attention_backward));
 }

@@ -14,7 +14,7 @@ at::Tensor convolution(
     const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias, c10::IntArrayRef stride,
     c10::IntArrayRef padding, c10::IntArrayRef dilation, bool transposed, c10::IntArrayRef output_padding,
     int64_t groups) {
-  constexpr const char* kOp = "convolution_overrideable";
+  constexpr const char* kOp = "aten::convolution_overrideable";
   CardScope scope(common_device(kOp, {{"input", input}, {"weight", weight}, {"bias", or_undefined(bias)}}), kOp);
   const at::Tensor output = at::convolution(
       scope.view(input), scope.view(weight), scope.view(bias), stride, padding, dilation, transposed, output_padding,
@@ -28,7 +28,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
     const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight, c10::IntArrayRef stride,
     c10::IntArrayRef padding, c10::IntArrayRef dilation, bool transposed, c10::IntArrayRef output_padding,
     int64_t groups, std::array<bool, 3> output_mask) {
-  constexpr const char* kOp = "convolution_backward_overrideable";
+  constexpr const char* kOp = "aten::convolution_backward_overrideable";
   CardScope scope(common_device(kOp, {{"grad_output", grad_output}, {"input", input}, {"weight", weight}}), kOp);
   const int64_t output_channels = grad_output.size(1);
   const c10::OptionalArrayRef<int64_t> bias_sizes =

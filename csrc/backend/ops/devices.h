@@ -6,6 +6,8 @@
 
 #include <initializer_list>
 #include <optional>
+#include <string>
+#include <string_view>
 
 namespace musa {
 
@@ -14,11 +16,19 @@ struct NamedTensor {
   const at::Tensor& tensor;
 };
 
-/// Device of the defined tensors; throws what a CUDA op throws when they lie on different ones.
+/// Device of the defined tensors; throws what a CUDA op throws when they lie on different ones. `op` with namespace.
 inline c10::Device common_device(const char* op, std::initializer_list<NamedTensor> arguments) {
   std::optional<c10::Device> device;
-  for (const NamedTensor& argument : arguments) {
-    c10::impl::check_and_update_common_device(device, argument.tensor, op, argument.name);
+  for (const auto& [name, tensor] : arguments) {
+    if (!tensor.defined()) {
+      continue;
+    }
+    if (!device.has_value()) {
+      device = tensor.device();
+    } else if (*device != tensor.device()) {
+      const std::string method = "wrapper_MUSA_" + std::string(op).substr(std::string_view(op).rfind(':') + 1);
+      c10::impl::common_device_check_failure(*device, tensor, method.c_str(), name);
+    }
   }
   TORCH_INTERNAL_ASSERT(device.has_value(), op, " was reached without a tensor");
   return *device;

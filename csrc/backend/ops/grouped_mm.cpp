@@ -28,7 +28,7 @@ double grouped_flops(const at::Tensor& self, const at::Tensor& mat2, const at::T
 at::Tensor grouped_mm(
     const at::Tensor& self, const at::Tensor& mat2, const std::optional<at::Tensor>& offs,
     const std::optional<at::Tensor>& bias, std::optional<at::ScalarType> out_dtype) {
-  constexpr const char* kOp = "_grouped_mm";
+  constexpr const char* kOp = "aten::_grouped_mm";
   CardScope scope(
       common_device(kOp, {{"self", self}, {"mat2", mat2}, {"offs", or_undefined(offs)}, {"bias", or_undefined(bias)}}),
       kOp);

@@ -9,8 +9,6 @@
 
 #include "backend/bridge/host_view.h"
 #include "backend/ops/devices.h"
-#include "backend/runtime/check.h"
-#include "backend/runtime/stream.h"
 
 namespace musa {
 namespace {
@@ -59,24 +57,20 @@ at::Tensor integer_histogram(const at::Tensor& values, int64_t bins, const at::S
 }
 
 at::Tensor histogram_of(const at::Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max) {
-  constexpr const char* kOp = "histc";
+  constexpr const char* kOp = "aten::histc";
   const bool integral = c10::isIntegralType(self.scalar_type(), /*includeBool=*/false);
   TORCH_CHECK(!integral || bins > 0, "torch.histc(): bins must be > 0, but got ", bins);
-  at::Tensor result;
-  {
-    CardScope scope(self.device(), kOp);
-    const at::Tensor values = scope.view(self);
-    result = scope.result(integral ? integer_histogram(values, bins, min, max) : at::histc(values, bins, min, max));
+  CardScope scope(self.device(), kOp);
+  if (min.to<double>() == max.to<double>()) {
+    scope.set_synchronizes();  // the bounds come from the values, which CUDA reads on the host
   }
-  if (min.to<double>() == max.to<double>()) {  // the bounds came from the values: CUDA reads them on the host
-    MUSA_CHECK(musaStreamSynchronize(current_native_stream(self.device().index())));
-  }
-  return result;
+  const at::Tensor values = scope.view(self);
+  return scope.result(integral ? integer_histogram(values, bins, min, max) : at::histc(values, bins, min, max));
 }
 
 at::Tensor& histogram_into(
     const at::Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max, at::Tensor& out) {
-  common_device("histc.out", {{"out", out}, {"self", self}});
+  common_device("aten::histc.out", {{"out", out}, {"self", self}});
   TORCH_CHECK(
       self.scalar_type() == out.scalar_type(), "torch.histc: input tensor and hist should have the same dtype",
       ", but got input ", self.scalar_type(), " and hist ", out.scalar_type());

@@ -51,7 +51,7 @@ at::Tensor with_bias(const at::Tensor& gates, const at::Tensor& bias) {
 std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell(
     const at::Tensor& input_gates, const at::Tensor& hidden_gates, const at::Tensor& cx,
     const std::optional<at::Tensor>& input_bias, const std::optional<at::Tensor>& hidden_bias) {
-  constexpr const char* kOp = "_thnn_fused_lstm_cell";
+  constexpr const char* kOp = "aten::_thnn_fused_lstm_cell";
   const at::Tensor& bias_ih = or_undefined(input_bias);
   const at::Tensor& bias_hh = or_undefined(hidden_bias);
   check_gates(kOp, input_gates, hidden_gates, cx, bias_ih, bias_hh, 4);
@@ -84,7 +84,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell(
 std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell_backward(
     const std::optional<at::Tensor>& grad_hy, const std::optional<at::Tensor>& grad_cy, const at::Tensor& cx,
     const at::Tensor& cy, const at::Tensor& workspace, bool has_bias) {
-  constexpr const char* kOp = "_thnn_fused_lstm_cell_backward_impl";
+  constexpr const char* kOp = "aten::_thnn_fused_lstm_cell_backward_impl";
   const at::Tensor& grad_hidden = or_undefined(grad_hy);
   const at::Tensor& grad_cell = or_undefined(grad_cy);
   if (!grad_hidden.defined() && !grad_cell.defined()) {
@@ -126,7 +126,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell_backward(
 std::tuple<at::Tensor, at::Tensor> gru_cell(
     const at::Tensor& input_gates, const at::Tensor& hidden_gates, const at::Tensor& hx,
     const std::optional<at::Tensor>& input_bias, const std::optional<at::Tensor>& hidden_bias) {
-  constexpr const char* kOp = "_thnn_fused_gru_cell";
+  constexpr const char* kOp = "aten::_thnn_fused_gru_cell";
   const at::Tensor& bias_ih = or_undefined(input_bias);
   const at::Tensor& bias_hh = or_undefined(hidden_bias);
   check_gates(kOp, input_gates, hidden_gates, hx, bias_ih, bias_hh, 3);
@@ -154,7 +154,7 @@ std::tuple<at::Tensor, at::Tensor> gru_cell(
 /// Returns the gradients of input_gates, hidden_gates, hx, input_bias and hidden_bias (undefined without bias).
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> gru_cell_backward(
     const at::Tensor& grad_hy, const at::Tensor& workspace, bool has_bias) {
-  constexpr const char* kOp = "_thnn_fused_gru_cell_backward";
+  constexpr const char* kOp = "aten::_thnn_fused_gru_cell_backward";
   CardScope scope(common_device(kOp, {{"grad_hy", grad_hy}, {"workspace", workspace}}), kOp);
   const at::Tensor grad = scope.view(grad_hy);
   const std::vector<at::Tensor> saved = scope.view(workspace).chunk(5, 1);
