@@ -1,0 +1,94 @@
+// bernoulli_ with a probability or a tensor of them, and bernoulli's out form.
+#include <ATen/Dispatch.h>
+#include <ATen/native/DistributionTemplates.h>
+#include <torch/library.h>
+
+#include <atomic>
+
+#include "backend/ops/devices.h"
+#include "backend/ops/random/fill.h"
+
+namespace musa::random {
+namespace {
+
+template <typename RNG>
+struct BernoulliScalarKernel {
+  void operator()(const at::Tensor& self, double p, const std::optional<at::Generator>& given) {
+    CardScope scope(self.device(), "aten::bernoulli_");
+    const at::Tensor host = scope.view(self);
+    const PhiloxPosition position = draw_position(given, self.device());
+    AT_DISPATCH_ALL_TYPES_AND3(at::kBool, at::kHalf, at::kBFloat16, host.scalar_type(), "bernoulli_scalar_musa_", [&] {
+      write_in_order<scalar_t>(host, [&](scalar_t* values) {
+        const uint64_t below = word_threshold(p);
+        fill_values<1, 1>(values, host.numel(), position, [&](const uint32_t* words, scalar_t* value, int64_t) {
+          *value = static_cast<scalar_t>(words[0] < below);
+        });
+      });
+    });
+  }
+};
+
+template <typename Value, typename Probability>
+void draw_each(const at::Tensor& host, const at::Tensor& probabilities, PhiloxPosition position) {
+  const Probability* p = probabilities.const_data_ptr<Probability>();
+  std::atomic<bool> valid{true};
+  write_in_order<Value>(host, [&](Value* values) {
+    fill_values<Draw<Probability>::kWords, 1>(
+        values, host.numel(), position, [&](const uint32_t* words, Value* value, int64_t index) {
+          if (!(p[index] >= 0 && p[index] <= 1)) {
+            valid.store(false, std::memory_order_relaxed);
+          }
+          *value = static_cast<Value>(Draw<Probability>::unit(words) < p[index]);
+        });
+  });
+  TORCH_CHECK(
+      valid.load(),
+      "Expected p_in >= 0 && p_in <= 1 to be true, but got false: bernoulli takes "
+      "probabilities in [0, 1]");
+}
+
+template <typename RNG>
+struct BernoulliTensorKernel {
+  void operator()(const at::Tensor& self, const at::Tensor& p, const std::optional<at::Generator>& given) {
+    TORCH_CHECK(
+        at::isFloatingType(p.scalar_type()), "expected probabilities tensor to have floating type, got ",
+        p.scalar_type());
+    CardScope scope(self.device(), "aten::bernoulli_");
+    const at::Tensor host = scope.view(self);
+    const at::ScalarType type = p.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    const at::Tensor probabilities = scope.view(p).expand(host.sizes()).to(type).contiguous();
+    const PhiloxPosition position = draw_position(given, self.device());
+    AT_DISPATCH_ALL_TYPES_AND3(at::kBool, at::kHalf, at::kBFloat16, host.scalar_type(), "bernoulli_tensor_musa_", [&] {
+      if (type == at::kDouble) {
+        draw_each<scalar_t, double>(host, probabilities, position);
+      } else {
+        draw_each<scalar_t, float>(host, probabilities, position);
+      }
+    });
+  }
+};
+
+namespace templates = at::native::templates;
+
+at::Tensor& bernoulli_float(at::Tensor& self, double p, std::optional<at::Generator> given) {
+  return templates::bernoulli_impl_<BernoulliScalarKernel, MusaGenerator>(self, p, std::move(given));
+}
+
+at::Tensor& bernoulli_tensor(at::Tensor& self, const at::Tensor& p, std::optional<at::Generator> given) {
+  return templates::bernoulli_impl_<BernoulliTensorKernel, MusaGenerator>(self, p, std::move(given));
+}
+
+at::Tensor& bernoulli_out(const at::Tensor& self, std::optional<at::Generator> given, at::Tensor& out) {
+  common_device("wrapper_PrivateUse1_out_bernoulli_out", {{"out", out}, {"self", self}});
+  return templates::bernoulli_out_impl<BernoulliTensorKernel, MusaGenerator>(out, self, std::move(given));
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("bernoulli_.float", bernoulli_float);
+  m.impl("bernoulli_.Tensor", bernoulli_tensor);
+  m.impl("bernoulli.out", bernoulli_out);
+}
+
+}  // namespace musa::random
