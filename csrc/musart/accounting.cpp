@@ -71,7 +71,10 @@ uint64_t process_start(int pid) {
 
 bool is_self(const Owner& owner) { return owner.pid == self.pid && owner.start == self.start; }
 
-bool is_alive(const Owner& owner) { return is_self(owner) || process_start(owner.pid) == owner.start; }
+// A process killed between the two writes of its entry leaves start 0, which is no one's.
+bool is_alive(const Owner& owner) {
+  return is_self(owner) || (owner.start != 0 && process_start(owner.pid) == owner.start);
+}
 
 // A private file of ours: anyone may create names in a world-writable folder.
 bool open_file(const std::string& name) {
@@ -117,6 +120,8 @@ bool map_table() {
   if (posix_fallocate(file, 0, offsetof(Table, held)) != 0) return false;
   void* mapped = mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (mapped == MAP_FAILED) return false;
+  // A child's copy of the mapping would keep the open file, and with it the lock of a killed parent.
+  madvise(mapped, sizeof(Table), MADV_DONTFORK);
   table = static_cast<Table*>(mapped);
   if (table->magic != kMagic) {
     memset(static_cast<void*>(table), 0, offsetof(Table, held));
@@ -235,8 +240,9 @@ Usage usage(int card) {
 }
 
 void close() {
+  if (self.pid != getpid()) return;  // a forked child: the mutex may be locked for ever
   const std::lock_guard<std::mutex> guard(mutex);
-  if (self.pid != getpid() || !begin()) return;
+  if (!begin()) return;
   table->owners[slot] = {};
   drop_dead();
   const bool last =

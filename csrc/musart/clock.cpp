@@ -1,7 +1,5 @@
 #include "musart/clock.h"
 
-#include <cmath>
-
 #include "musart/settings.h"
 
 namespace musart {
@@ -12,9 +10,11 @@ namespace {
 
 bool blocking = false;
 
+constexpr double kLongest = 1e16;  // 115 days: an absurd cost must not overflow a clock
+
 // Whole nanoseconds for `amount` units at `rate` units per second, rounded up.
 inline int64_t duration(double amount, double rate) {
-  const double ns = amount * 1e9 / rate;
+  const double ns = std::min(amount * 1e9 / rate, kLongest);
   auto whole = static_cast<int64_t>(ns);
   if (static_cast<double>(whole) < ns) ++whole;
   return whole;

@@ -17,6 +17,9 @@
 namespace musart {
 namespace {
 
+// Left to the host itself, beyond what the kernel reports as available.
+constexpr int64_t kKept = int64_t{256} << 20;
+
 struct Left {
   int64_t bytes;
   std::string limit;  // what sets it
@@ -111,6 +114,7 @@ musaError_t check_host_memory(size_t bytes, int device) {
   } else {
     if (credit.fetch_sub(wanted, std::memory_order_relaxed) >= wanted) return musaSuccess;
     left = host_left();
+    left.bytes = std::max<int64_t>(0, left.bytes - kKept);
     credit.store(left.bytes / 16, std::memory_order_relaxed);
   }
   if (wanted <= left.bytes) return musaSuccess;

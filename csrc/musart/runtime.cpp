@@ -1,5 +1,6 @@
 #include "musart/runtime.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -26,6 +27,14 @@ musaError_t fail_forked() {
       musaErrorSimForked,
       "Cannot re-initialize MUSA in forked subprocess. To use MUSA with multiprocessing, you must use the 'spawn' "
       "start method");
+}
+
+// Signal, fork and exit handlers point into this library: it must outlive a dlclose.
+void stay_loaded() {
+  Dl_info library;
+  if (dladdr(reinterpret_cast<void*>(&stay_loaded), &library) != 0) {
+    dlopen(library.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+  }
 }
 
 void after_fork_in_child() {
@@ -80,6 +89,7 @@ musaError_t initialize_locked() {
   cards = new Card*[count];
   for (int i = 0; i < count; ++i) cards[i] = make_card(model, i, physical[i]);
   card_count = count;
+  stay_loaded();
   pthread_atfork(nullptr, nullptr, after_fork_in_child);
   atexit(accounting::close);
   if (musaSimSettingFlag("TORCH_MUSA_SIM_FAULT_REPORT")) install_fault_handler();

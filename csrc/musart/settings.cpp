@@ -19,6 +19,15 @@ bool is_flag(const char* value) { return strcmp(value, "0") == 0 || strcmp(value
 
 bool is_text(const char*) { return true; }
 
+bool is_operator_list(const char* value) {
+  const std::string_view allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:";
+  for (const std::string_view part : split(value, ',')) {
+    const std::string_view name = trim(part);
+    if (name.empty() || name.find_first_not_of(allowed) != std::string_view::npos) return false;
+  }
+  return true;
+}
+
 bool is_card_count(const char* value) {
   const auto count = parse_int(value);
   return count && *count >= 1 && *count <= kMaxCards;
@@ -73,7 +82,7 @@ const Definition kDefinitions[] = {
     {{"TORCH_MUSA_SIM_STRICT", "0 | 1", "0", "refuse what hardware refuses, report races"}, is_flag},
     {{"TORCH_MUSA_SIM_NATIVE", "1 | 0 | names of operators separated by commas", "1",
       "native kernels: all, none, or only those named"},
-     is_text},
+     is_operator_list},
     {{"TORCH_MUSA_SIM_FAULT_REPORT", "0 | 1", "1", "a line on stderr when host code touches device memory"}, is_flag},
 };
 constexpr int kCount = sizeof kDefinitions / sizeof kDefinitions[0];

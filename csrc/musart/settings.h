@@ -1,4 +1,4 @@
-// The environment variables of the project. The table is in settings.cpp; nothing else calls getenv.
+// The environment variables of the project. The table is in settings.cpp, nothing else reads them.
 #pragma once
 
 #include <vector>

@@ -156,6 +156,10 @@ musaError_t musaStreamQuery(musaStream_t stream) {
 
 musaError_t musaSimLaunch(musaStream_t stream, const musaSimCost* cost, musaSimSpan* span) {
   MUSART_TRY(musart::resolve(&stream));
+  if (__builtin_expect(cost == nullptr || !(cost->flops >= 0) || !(cost->bytes >= 0), 0) ||
+      static_cast<unsigned>(cost->dtype) >= musaSimDtypeCount) {
+    return fail(musaErrorInvalidValue, "musaSimLaunch: the cost is NULL, negative or of an unknown dtype");
+  }
   const musaSimSpan ran = musart::enqueue(*stream, musaSimKernelNs(&stream->card->figures, cost));
   if (span != nullptr) *span = ran;
   return musaSuccess;

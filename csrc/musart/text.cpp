@@ -67,10 +67,10 @@ std::optional<int64_t> parse_bytes(std::string_view text) {
 }
 
 std::string format_bytes(uint64_t bytes) {
-  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   double value = static_cast<double>(bytes);
   int unit = 0;
-  while (value >= 1024 && unit < 5) {
+  while (value >= 1024 && unit < 6) {
     value /= 1024;
     ++unit;
   }

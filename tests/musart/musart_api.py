@@ -8,7 +8,21 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
-from ctypes import POINTER, Structure, byref, c_char, c_double, c_float, c_int, c_int64, c_size_t, c_ubyte, c_uint, c_void_p
+from ctypes import (
+    POINTER,
+    Structure,
+    byref,
+    c_char,
+    c_char_p,
+    c_double,
+    c_float,
+    c_int,
+    c_int64,
+    c_size_t,
+    c_ubyte,
+    c_uint,
+    c_void_p,
+)
 from pathlib import Path
 
 H2H, H2D, D2H, D2D, DEFAULT = range(5)
@@ -102,7 +116,7 @@ class Span(Structure):
 
 
 class Setting(Structure):
-    _fields_ = [("name", ctypes.c_char_p), ("accepted", ctypes.c_char_p), ("default", ctypes.c_char_p), ("about", ctypes.c_char_p)]
+    _fields_ = [("name", c_char_p), ("accepted", c_char_p), ("default", c_char_p), ("about", c_char_p)]
 
 
 class MusaError(RuntimeError):
@@ -167,9 +181,9 @@ for _name, _types in _STATUS_CALLS.items():
     getattr(lib, _name).argtypes = _types
     getattr(lib, _name).restype = c_int
 for _name, _types, _result in (
-    ("musaGetErrorName", [c_int], ctypes.c_char_p),
-    ("musaGetErrorString", [c_int], ctypes.c_char_p),
-    ("musaSimGetLastErrorDetail", [], ctypes.c_char_p),
+    ("musaGetErrorName", [c_int], c_char_p),
+    ("musaGetErrorString", [c_int], c_char_p),
+    ("musaSimGetLastErrorDetail", [], c_char_p),
     ("musaSimHostClock", [], c_int64),
     ("musaSimHostAdvance", [c_int64], None),
     ("musaSimStreamTail", [c_void_p], c_int64),
@@ -178,10 +192,10 @@ for _name, _types, _result in (
     ("musaSimKernelNs", [POINTER(CardFigures), POINTER(Cost)], c_int64),
     ("musaSimSettingCount", [], c_int),
     ("musaSimSettingAt", [c_int], POINTER(Setting)),
-    ("musaSimSettingValue", [ctypes.c_char_p], ctypes.c_char_p),
-    ("musaSimSettingFlag", [ctypes.c_char_p], c_int),
-    ("musaSimSettingInt", [ctypes.c_char_p], c_int64),
-    ("musaSimSettingBytes", [ctypes.c_char_p], c_int64),
+    ("musaSimSettingValue", [c_char_p], c_char_p),
+    ("musaSimSettingFlag", [c_char_p], c_int),
+    ("musaSimSettingInt", [c_char_p], c_int64),
+    ("musaSimSettingBytes", [c_char_p], c_int64),
 ):
     getattr(lib, _name).argtypes = _types
     getattr(lib, _name).restype = _result

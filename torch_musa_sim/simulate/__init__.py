@@ -1,0 +1,1 @@
+"""Card and cluster specifications, cost model, planning."""
