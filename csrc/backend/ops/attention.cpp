@@ -48,7 +48,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> fused_attention_backw
     const at::Tensor& grad_out, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
     const at::Tensor& attn_bias, std::array<bool, 4> grad_input_mask, const at::Tensor& out,
     const at::Tensor& logsumexp, const at::Tensor& /*cum_seq_q*/, const at::Tensor& /*cum_seq_k*/,
-    const c10::SymInt& /*max_q*/, const c10::SymInt& /*max_k*/, double dropout_p, bool is_causal,
+    int64_t /*max_q*/, int64_t /*max_k*/, double dropout_p, bool is_causal,
     const at::Tensor& /*philox_seed*/, const at::Tensor& /*philox_offset*/, std::optional<double> scale) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       !(grad_input_mask[3] && attn_bias.defined()),
