@@ -79,7 +79,7 @@ at::Tensor& bernoulli_tensor(at::Tensor& self, const at::Tensor& p, std::optiona
 }
 
 at::Tensor& bernoulli_out(const at::Tensor& self, std::optional<at::Generator> given, at::Tensor& out) {
-  common_device("wrapper_PrivateUse1_out_bernoulli_out", {{"out", out}, {"self", self}});
+  common_device("aten::bernoulli", {{"out", out}, {"self", self}});
   return templates::bernoulli_out_impl<BernoulliTensorKernel, MusaGenerator>(out, self, std::move(given));
 }
 

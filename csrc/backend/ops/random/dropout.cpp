@@ -72,7 +72,7 @@ std::tuple<at::Tensor, at::Tensor> fused_dropout(
 
 /// self * mask * scale: the backward of _fused_dropout.
 at::Tensor masked_scale(const at::Tensor& self, const at::Tensor& mask, double scale) {
-  common_device("wrapper_PrivateUse1___masked_scale", {{"self", self}, {"mask", mask}});
+  common_device("aten::_masked_scale", {{"self", self}, {"mask", mask}});
   TORCH_CHECK(mask.scalar_type() == at::kByte, "mask should be torch.uint8 dtype");
   CardScope scope(self.device(), "aten::_masked_scale");
   return scope.result(scope.view(self).mul(scope.view(mask)).mul_(scale));

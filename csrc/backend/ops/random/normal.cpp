@@ -87,22 +87,22 @@ at::Tensor normal_float_tensor(double mean, const at::Tensor& std, Given given) 
 }
 
 at::Tensor normal_tensor_tensor(const at::Tensor& mean, const at::Tensor& std, Given given) {
-  common_device("wrapper_PrivateUse1_Tensor_Tensor_normal", {{"mean", mean}, {"std", std}});
+  common_device("aten::normal", {{"mean", mean}, {"std", std}});
   return templates::normal_impl<NormalKernel, MusaGenerator>(mean, std, std::move(given));
 }
 
 at::Tensor& normal_tensor_float_out(const at::Tensor& mean, double std, Given given, at::Tensor& out) {
-  common_device("wrapper_PrivateUse1_Tensor_float_out_normal_out", {{"out", out}, {"mean", mean}});
+  common_device("aten::normal", {{"out", out}, {"mean", mean}});
   return templates::normal_out_impl<NormalKernel, MusaGenerator>(out, mean, std, std::move(given));
 }
 
 at::Tensor& normal_float_tensor_out(double mean, const at::Tensor& std, Given given, at::Tensor& out) {
-  common_device("wrapper_PrivateUse1_float_Tensor_out_normal_out", {{"out", out}, {"std", std}});
+  common_device("aten::normal", {{"out", out}, {"std", std}});
   return templates::normal_out_impl<NormalKernel, MusaGenerator>(out, mean, std, std::move(given));
 }
 
 at::Tensor& normal_tensor_tensor_out(const at::Tensor& mean, const at::Tensor& std, Given given, at::Tensor& out) {
-  common_device("wrapper_PrivateUse1_Tensor_Tensor_out_normal_out", {{"out", out}, {"mean", mean}, {"std", std}});
+  common_device("aten::normal", {{"out", out}, {"mean", mean}, {"std", std}});
   return templates::normal_out_impl<NormalKernel, MusaGenerator>(out, mean, std, std::move(given));
 }
 

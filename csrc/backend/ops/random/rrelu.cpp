@@ -17,7 +17,7 @@ using Given = std::optional<at::Generator>;
 at::Tensor& rrelu_out(
     const at::Tensor& self, at::Tensor& noise, const at::Scalar& lower, const at::Scalar& upper, bool training,
     Given given, at::Tensor& out) {
-  common_device("wrapper_PrivateUse1_out_rrelu_with_noise_out", {{"out", out}, {"self", self}, {"noise", noise}});
+  common_device("aten::rrelu_with_noise", {{"out", out}, {"self", self}, {"noise", noise}});
   TORCH_CHECK(
       self.sizes() == noise.sizes(), "noise tensor shape must match self tensor shape. Got self.shape = ", self.sizes(),
       " noise.shape = ", noise.sizes());

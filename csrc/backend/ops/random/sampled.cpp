@@ -50,7 +50,7 @@ at::Tensor poisson(const at::Tensor& self, Given given) {
 }
 
 at::Tensor binomial(const at::Tensor& count, const at::Tensor& prob, Given given) {
-  common_device("wrapper_PrivateUse1__binomial", {{"count", count}, {"prob", prob}});
+  common_device("aten::binomial", {{"count", count}, {"prob", prob}});
   TORCH_CHECK_VALUE(
       at::isFloatingType(count.scalar_type()),
       "binomial only supports floating-point dtypes for count, got: ", count.scalar_type());
