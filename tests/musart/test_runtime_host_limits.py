@@ -127,3 +127,36 @@ def test_limit_on_private_data_is_reported_as_the_hosts(child: Child) -> None:
     assert status == 1
     assert "musaErrorSimHostMemory" in err
     assert "refused to map 1.00 GiB" in err
+
+
+# Replaces the cgroup tree, for this child alone, by files that say what the test wants: 512 MiB allowed, 100 MiB used,
+# of which 60 are page cache. $1: v1 or v2.
+FAKE_CGROUP = """
+mount -t tmpfs none /sys/fs/cgroup || exit 77
+v1=$(sed -n 's/^[0-9]*:[^:]*memory[^:]*:\\(.*\\)$/\\1/p' /proc/self/cgroup)
+if [ "$1" = v1 ]; then
+  [ -n "$v1" ] || exit 77
+  folder=/sys/fs/cgroup/memory$v1; limit=memory.limit_in_bytes; used=memory.usage_in_bytes; stat=total_
+else
+  grep -q '^0::' /proc/self/cgroup || exit 77
+  folder=/sys/fs/cgroup; limit=memory.max; used=memory.current; stat=
+fi
+mkdir -p "$folder"
+echo 536870912 > "$folder/$limit"; echo 104857600 > "$folder/$used"
+printf '%sinactive_file 41943040\\n%sactive_file 20971520\\n' "$stat" "$stat" > "$folder/memory.stat"
+shift; exec "$@"
+"""
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_limit_of_the_cgroup_counts_without_its_page_cache(child: Child, version: str) -> None:
+    code = """
+    print(m.malloc(200 << 20) != 0, flush=True)  # 512 - (100 - 60) MiB, less the 256 MiB left to the host
+    m.malloc(300 << 20)
+    """
+    status, out, err = child.finish(code, prefix=["unshare", "-m", "sh", "-c", FAKE_CGROUP, "sh", version])
+    if status == 77 or "unshare failed" in err:
+        pytest.skip("needs the right to mount and a memory cgroup of this version")
+    assert (status, out.strip()) == (1, "True"), err
+    assert "300.00 MiB and the memory cgroup /sys/fs/cgroup" in err
+    assert "leaves 216.00 MiB" in err
