@@ -1,0 +1,17 @@
+// The parts of the extension module; each file binds one subject.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace musa::python {
+
+void bind_device(pybind11::module_& module);
+void bind_streams(pybind11::module_& module);
+void bind_memory(pybind11::module_& module);
+void bind_random(pybind11::module_& module);
+void bind_settings(pybind11::module_& module);
+
+/// Lets the runtime print the Python stack when host code touches device memory.
+void install_fault_callback();
+
+}  // namespace musa::python

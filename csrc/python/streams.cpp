@@ -1,0 +1,69 @@
+// Streams: what torch.Stream doesn't offer. Creation, waiting and events go through torch's own classes.
+#include "backend/runtime/stream.h"
+
+#include <torch/csrc/Exceptions.h>
+
+#include <tuple>
+
+#include "backend/runtime/check.h"
+#include "python/bindings.h"
+
+namespace py = pybind11;
+
+namespace musa::python {
+namespace {
+
+/// (stream_id, device_index, device_type): the arguments from which torch.Stream rebuilds a stream.
+using StreamIds = std::tuple<int64_t, int64_t, int64_t>;
+
+StreamIds ids_of(c10::Stream stream) {
+  return {stream.id(), stream.device_index(), static_cast<int64_t>(stream.device_type())};
+}
+
+c10::Stream stream_of(int64_t id, c10::DeviceIndex device) {
+  return c10::Stream(c10::Stream::UNSAFE, c10::Device(kMusa, device), id);
+}
+
+std::tuple<int, int> priority_range() {
+  int least = 0;
+  int greatest = 0;
+  MUSA_CHECK(musaDeviceGetStreamPriorityRange(&least, &greatest));
+  return {least, greatest};
+}
+
+int priority(int64_t id, c10::DeviceIndex device) {
+  int value = 0;
+  MUSA_CHECK(musaStreamGetPriority(native_stream(stream_of(id, device)), &value));
+  return value;
+}
+
+/// Makes a stream and its card current.
+void set_stream(int64_t id, c10::DeviceIndex device) {
+  set_device(device);
+  set_current_stream(stream_of(id, device));
+}
+
+}  // namespace
+
+void bind_streams(py::module_& module) {
+  using torch::wrap_pybind_function;
+  module.def("_current_stream", wrap_pybind_function([](c10::DeviceIndex device) {
+               ensure_initialized();
+               return ids_of(current_stream(device));
+             }));
+  module.def("_default_stream", wrap_pybind_function([](c10::DeviceIndex device) {
+               ensure_initialized();
+               return ids_of(default_stream(device));
+             }));
+  module.def("_set_stream", wrap_pybind_function(set_stream));
+  module.def("_stream_priority", wrap_pybind_function(priority));
+  module.def("_stream_priority_range", wrap_pybind_function(priority_range));
+  module.def("_stream_handle", wrap_pybind_function([](int64_t id, c10::DeviceIndex device) {
+               return reinterpret_cast<uintptr_t>(native_stream(stream_of(id, device)));
+             }));
+  module.def("_stream_tail_ns", wrap_pybind_function([](int64_t id, c10::DeviceIndex device) {
+               return musaSimStreamTail(native_stream(stream_of(id, device)));
+             }));
+}
+
+}  // namespace musa::python

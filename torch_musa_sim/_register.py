@@ -1,0 +1,87 @@
+"""The one place where the device is registered with torch, in the order that torch needs."""
+
+import importlib
+import importlib.metadata
+import sys
+
+import torch
+
+from torch_musa_sim import _build_info
+
+_SUBMODULES = ("amp", "device", "memory", "random", "streams", "types")
+_registered = False
+
+
+def register() -> None:
+    """Registers the device; a second call does nothing.
+
+    Raises ImportError, in one sentence, when this process can't have the device: another torch than the native
+    libraries were built against, the real torch_musa beside us, or another out-of-tree backend that was first.
+    """
+    global _registered
+    if _registered:
+        return
+    _refuse_other_torch()
+    _refuse_real_torch_musa()
+    _refuse_other_backend()
+    from torch_musa_sim import _C  # loads the libraries; their static initialisers register operators and hooks
+
+    torch.utils.rename_privateuse1_backend("musa")
+    from torch_musa_sim import musa
+
+    torch._register_device_module("musa", musa)
+    for name in _SUBMODULES:  # `import torch.musa.amp` must find the module that is already there
+        sys.modules[f"torch.musa.{name}"] = importlib.import_module(f"torch_musa_sim.musa.{name}")
+    torch.utils.generate_methods_for_privateuse1_backend(
+        for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
+    )
+    _teach_dlpack()
+    torch.version.musa = str(_C._runtime_version())  # type: ignore[attr-defined]
+    _registered = True
+
+
+def _minor_version(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def _refuse_other_torch() -> None:
+    built, running = _build_info.TORCH_VERSION, str(torch.__version__)
+    if _minor_version(built) != _minor_version(running):
+        raise ImportError(
+            f"torch_musa_sim was built against torch {built} and can't be loaded into torch {running}; install "
+            f"torch {_minor_version(built)} or build torch_musa_sim again in this environment."
+        )
+
+
+def _refuse_real_torch_musa() -> None:
+    try:
+        real = importlib.metadata.version("torch_musa")
+    except importlib.metadata.PackageNotFoundError:
+        return
+    raise ImportError(
+        f"torch_musa {real} is installed and provides the device 'musa' and the package torch_musa, as torch_musa_sim "
+        "does; uninstall one of the two."
+    )
+
+
+def _refuse_other_backend() -> None:
+    name = torch._C._get_privateuse1_backend_name()
+    if name not in ("privateuseone", "musa"):
+        raise ImportError(
+            f"the out-of-tree backend {name!r} is already registered in this process and torch has room for one; use "
+            "torch_musa_sim in an environment without it."
+        )
+
+
+def _teach_dlpack() -> None:
+    """`Tensor.__dlpack_device__` of torch 2.13 doesn't know a renamed backend."""
+    original = torch.Tensor.__dlpack_device__
+
+    def __dlpack_device__(self: torch.Tensor) -> tuple[object, int]:
+        if torch.overrides.has_torch_function_unary(self) or self.device.type != "musa":
+            return original(self)
+        from torch.utils.dlpack import DLDeviceType
+
+        return (DLDeviceType.kDLExtDev, self.device.index)
+
+    torch.Tensor.__dlpack_device__ = __dlpack_device__  # type: ignore[method-assign, assignment]
