@@ -24,8 +24,9 @@ def register() -> None:
     _refuse_other_torch()
     _refuse_real_torch_musa()
     _refuse_other_backend()
-    from torch_musa_sim import _C  # loads the libraries; their static initialisers register operators and hooks
+    from torch_musa_sim import _C  # loads the libraries; native kernels, guard and hooks register themselves
 
+    _C._register()
     torch.utils.rename_privateuse1_backend("musa")
     from torch_musa_sim import musa
 

@@ -9,6 +9,7 @@ void bind_device(pybind11::module_& module);
 void bind_streams(pybind11::module_& module);
 void bind_memory(pybind11::module_& module);
 void bind_random(pybind11::module_& module);
+void bind_counters(pybind11::module_& module);
 void bind_settings(pybind11::module_& module);
 
 /// Lets the runtime print the Python stack when host code touches device memory.

@@ -1,12 +1,18 @@
-// The extension module torch_musa_sim._C. Loading it loads libtorch_musa_sim.so, which registers the device with torch.
+// The extension module torch_musa_sim._C. Loading it loads libtorch_musa_sim.so, whose kernels, guard and hooks
+// register themselves; _register does the rest.
+#include <torch/csrc/Exceptions.h>
+
+#include "backend/register.h"
 #include "python/bindings.h"
 
 PYBIND11_MODULE(_C, module) {
   module.doc() = "Bindings of the simulated musa device.";
+  module.def("_register", torch::wrap_pybind_function(musa::register_backend));
   musa::python::bind_device(module);
   musa::python::bind_streams(module);
   musa::python::bind_memory(module);
   musa::python::bind_random(module);
+  musa::python::bind_counters(module);
   musa::python::bind_settings(module);
   musa::python::install_fault_callback();
 }
