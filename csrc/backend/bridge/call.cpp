@@ -36,12 +36,15 @@ class Call {
       : plan_(plan), stack_(stack), base_(stack->size() - plan.arg_count) {}
 
   void run(const c10::OperatorHandle& op) {
-    find_device();
-    stream_ = current_native_stream(device_.index());
     {
-      AllocateOnCard memory(device_.index(), stream_);
       BelowAutograd state;
       show_arguments();
+      check_devices();
+      stream_ = current_native_stream(device_.index());
+      AllocateOnCard memory(device_.index(), stream_);
+      if (C10_UNLIKELY(!late_arguments_.empty())) {
+        replace_late_arguments();
+      }
       if (C10_UNLIKELY(plan_.facts.flops != FlopRule::kNone)) {
         cost_.flops = operator_flops(plan_.facts.flops, *stack_, base_);
       }
@@ -50,9 +53,11 @@ class Call {
         cast_results_back();
       }
     }
-    for (Shown& argument : shown_) {
-      if (argument.written) {
-        write_back(argument);
+    if (plan_.writes) {
+      for (Shown& argument : shown_) {
+        if (argument.written) {
+          write_back(argument);
+        }
       }
     }
     take_results();
@@ -70,66 +75,29 @@ class Call {
 
   // ---- devices ----
 
-  void note(const at::Tensor& tensor, const ArgPlan& argument) {
-    if (!tensor.defined()) {
-      return;
-    }
-    const c10::Device device = tensor.device();
-    if (C10_LIKELY(device.type() == kMusa)) {
-      if (C10_LIKELY(!found_)) {
-        device_ = device;
-        found_ = true;
-      } else if (C10_UNLIKELY(device != device_)) {
-        refuse_devices(device_, device, argument.index);
-      }
-    } else if (tensor.dim() > 0 || argument.written || !device.is_cpu() || plan_.has(kRefusesCpuScalars)) {
-      if (foreign_ < 0) {
-        foreign_ = argument.index;
-        foreign_device_ = device;
-        foreign_is_scalar_ = tensor.dim() == 0 && device.is_cpu() && tensor.unsafeGetTensorImpl()->is_wrapped_number();
-      }
+  void note_card(c10::Device device, const ArgPlan& argument) {
+    if (C10_LIKELY(!found_)) {
+      device_ = device;
+      found_ = true;
+    } else if (C10_UNLIKELY(device != device_)) {
+      refuse_devices(device_, device, argument.index);
     }
   }
 
-  void find_device() {
-    for (const ArgPlan& plan : plan_.args) {
-      IValue& value = argument(plan.index);
-      switch (plan.kind) {
-        case ArgKind::kTensor:
-        case ArgKind::kOptionalTensor:
-          if (C10_LIKELY(value.isTensor())) {
-            note(value.toTensor(), plan);
-          }
-          break;
-        case ArgKind::kTensorList:
-          if (value.isTensorList()) {
-            for (const auto& tensor : value.toTensorList()) {
-              note(static_cast<const at::Tensor&>(tensor), plan);
-            }
-          }
-          break;
-        case ArgKind::kOptionalTensorList:
-          if (value.isList()) {
-            for (const IValue& element : value.toListRef()) {
-              if (element.isTensor()) {
-                note(element.toTensor(), plan);
-              }
-            }
-          }
-          break;
-        case ArgKind::kDevice:
-          if (value.isDevice() && value.toDevice().type() == kMusa && !found_) {
-            device_ = c10::Device(kMusa, resolve_device(value.toDevice().index()));
-            found_ = true;
-          }
-          break;
-        case ArgKind::kGenerator:
-          break;
-      }
+  // A tensor that isn't on a card: legal or not, it is judged once the card is known.
+  void note_foreign(const at::Tensor& tensor, const ArgPlan& argument) {
+    const bool harmless = tensor.dim() == 0 && tensor.is_cpu() && !argument.written;
+    if (foreign_ < 0 && !(harmless && (tensor.unsafeGetTensorImpl()->is_wrapped_number() ||
+                                       !plan_.has(kRefusesCpuScalars)))) {
+      foreign_ = argument.index;
+      foreign_device_ = tensor.device();
     }
+  }
+
+  void check_devices() {
     ensure_initialized();
     if (C10_UNLIKELY(!found_)) {
-      device_ = c10::Device(kMusa, current_device());
+      find_device_argument();
     }
     if (C10_UNLIKELY(foreign_ >= 0)) {
       check_foreign();
@@ -137,13 +105,23 @@ class Call {
     sync_thread_count();
   }
 
+  void find_device_argument() {
+    c10::DeviceIndex index = -1;
+    for (const ArgPlan& plan : plan_.args) {
+      const IValue& value = argument(plan.index);
+      if (plan.kind == ArgKind::kDevice && value.isDevice() && value.toDevice().type() == kMusa) {
+        index = value.toDevice().index();
+      }
+    }
+    device_ = c10::Device(kMusa, resolve_device(index));
+  }
+
   void check_foreign() const {
     if (plan_.has(kIndexes)) {
-      const IValue& self = (*stack_)[base_];
-      TORCH_CHECK(!(self.isTensor() && self.toTensor().is_cpu()),
+      TORCH_CHECK(foreign_ != 0,
                   "indices should be either on cpu or on the same device as the indexed tensor (cpu)");
     }
-    if (foreign_device_.is_cpu() && (plan_.has(kTakesCpuTensors) || foreign_is_scalar_)) {
+    if (foreign_device_.is_cpu() && plan_.has(kTakesCpuTensors)) {
       return;
     }
     refuse_devices(device_, foreign_device_, static_cast<size_t>(foreign_));
@@ -151,8 +129,9 @@ class Call {
 
   // ---- arguments ----
 
-  c10::intrusive_ptr<c10::TensorImpl> show_once(const at::Tensor& tensor, const ArgPlan& argument) {
+  const c10::intrusive_ptr<c10::TensorImpl>& show_once(at::Tensor tensor, const ArgPlan& argument) {
     c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+    note_card(impl->device(), argument);
     for (Shown& known : shown_) {
       if (known.original.unsafeGetTensorImpl() == impl) {
         known.written |= argument.written;
@@ -170,6 +149,7 @@ class Call {
     if (C10_UNLIKELY(plan_.upcasts)) {
       const c10::ScalarType compute = compute_dtype(plan_.method, type);
       if (compute != type) {
+        AllocateOnCard memory(device_.index(), current_native_stream(device_.index()));
         shown = at::Tensor(shown).to(compute).unsafeReleaseIntrusivePtr();
         upcast_ = temporary = true;
         upcast_from_ = type;
@@ -177,15 +157,31 @@ class Call {
       }
     }
     c10::StorageImpl* twin = shown->has_storage() ? shown->unsafe_storage().unsafeGetStorageImpl() : nullptr;
-    shown_.push_back({tensor, shown, twin, argument.written, temporary});
-    return shown;
+    shown_.push_back({std::move(tensor), std::move(shown), twin, argument.written, temporary});
+    return shown_.back().shown;
   }
 
-  at::Tensor show_tensor(const at::Tensor& tensor, const ArgPlan& argument) {
-    if (!tensor.defined() || tensor.device().type() != kMusa) {
+  void show_value(IValue& value, const ArgPlan& plan) {
+    const at::Tensor& tensor = value.toTensor();
+    if (C10_UNLIKELY(!tensor.defined())) {
+      return;
+    }
+    if (C10_LIKELY(tensor.device().type() == kMusa)) {
+      value = IValue(at::Tensor(show_once(std::move(value).toTensor(), plan)));
+    } else {
+      note_foreign(tensor, plan);
+    }
+  }
+
+  at::Tensor show_element(const at::Tensor& tensor, const ArgPlan& plan) {
+    if (!tensor.defined()) {
       return tensor;
     }
-    return at::Tensor(show_once(tensor, argument));
+    if (C10_LIKELY(tensor.device().type() == kMusa)) {
+      return at::Tensor(show_once(tensor, plan));
+    }
+    note_foreign(tensor, plan);
+    return tensor;
   }
 
   void show_arguments() {
@@ -195,19 +191,16 @@ class Call {
         case ArgKind::kTensor:
         case ArgKind::kOptionalTensor:
           if (C10_LIKELY(value.isTensor())) {
-            const at::Tensor& tensor = value.toTensor();
-            if (C10_LIKELY(tensor.defined() && tensor.device().type() == kMusa)) {
-              value = IValue(at::Tensor(show_once(tensor, plan)));
-            }
+            show_value(value, plan);
           }
           break;
         case ArgKind::kTensorList:
           if (value.isTensorList()) {
+            const c10::ArrayRef<IValue> elements = value.toListRef();
             c10::List<at::Tensor> list;
-            const auto original = value.toTensorList();
-            list.reserve(original.size());
-            for (const auto& tensor : original) {
-              list.push_back(show_tensor(static_cast<const at::Tensor&>(tensor), plan));
+            list.reserve(elements.size());
+            for (const IValue& element : elements) {
+              list.push_back(show_element(element.toTensor(), plan));
             }
             value = IValue(std::move(list));
           }
@@ -216,26 +209,39 @@ class Call {
           if (value.isList()) {
             c10::List<std::optional<at::Tensor>> list;
             for (const IValue& element : value.toListRef()) {
-              list.push_back(element.isTensor() ? std::make_optional(show_tensor(element.toTensor(), plan))
+              list.push_back(element.isTensor() ? std::make_optional(show_element(element.toTensor(), plan))
                                                 : std::nullopt);
+              if (plan_.has(kIndexes) && element.isTensor() && element.toTensor().defined()) {
+                const c10::ScalarType type = element.toTensor().scalar_type();
+                synchronizes_ |= type == c10::ScalarType::Bool || type == c10::ScalarType::Byte;
+              }
             }
             value = IValue(std::move(list));
           }
           break;
         case ArgKind::kDevice:
-          if (value.isDevice()) {
-            value = IValue(c10::Device(c10::kCPU));
-          }
+        case ArgKind::kGenerator:
+          late_arguments_.push_back(&plan);
           break;
-        case ArgKind::kGenerator: {
-          const std::optional<at::Generator> given =
-              value.isNone() ? std::nullopt : std::optional<at::Generator>(value.toGenerator());
-          MusaGenerator* generator = generator_for(given, device_);
-          const std::lock_guard<std::mutex> lock(generator->mutex_);
-          value = IValue(cpu_generator_at(generator->reserve(1)));
-          break;
-        }
       }
+    }
+  }
+
+  // What depends on the card: known only when every tensor has been seen.
+  void replace_late_arguments() {
+    for (const ArgPlan* plan : late_arguments_) {
+      IValue& value = argument(plan->index);
+      if (plan->kind == ArgKind::kDevice) {
+        if (value.isDevice()) {
+          value = IValue(c10::Device(c10::kCPU));
+        }
+        continue;
+      }
+      const std::optional<at::Generator> given =
+          value.isNone() ? std::nullopt : std::optional<at::Generator>(value.toGenerator());
+      MusaGenerator* generator = generator_for(given, device_);
+      const std::lock_guard<std::mutex> lock(generator->mutex_);
+      value = IValue(cpu_generator_at(generator->reserve(1)));
     }
   }
 
@@ -352,7 +358,7 @@ class Call {
     musaSimSpan span{};
     MUSA_CHECK(musaSimLaunch(stream_, &cost_, &span));
     plan_.counters->add(cost_.bytes, span);
-    if (C10_UNLIKELY(plan_.has(kSynchronizes))) {
+    if (C10_UNLIKELY(plan_.has(kSynchronizes) || synchronizes_)) {
       MUSA_CHECK(musaStreamSynchronize(stream_));
     }
   }
@@ -363,7 +369,7 @@ class Call {
   c10::Device device_{kMusa, 0};
   bool found_ = false;
   bool upcast_ = false;
-  bool foreign_is_scalar_ = false;
+  bool synchronizes_ = false;
   int foreign_ = -1;
   c10::Device foreign_device_{c10::kCPU};
   c10::ScalarType upcast_from_ = c10::ScalarType::Undefined;
@@ -371,6 +377,7 @@ class Call {
   musaStream_t stream_ = nullptr;
   musaSimCost cost_{};
   c10::SmallVector<Shown, 6> shown_;
+  c10::SmallVector<const ArgPlan*, 1> late_arguments_;
   c10::SmallVector<std::pair<const c10::StorageImpl*, c10::Storage>, 1> fresh_;
 };
 

@@ -63,15 +63,13 @@ Plan::Plan(const c10::OperatorHandle& op) {
   method = op_name.name.substr(op_name.name.rfind(':') + 1);
   arg_count = schema.arguments().size();
   return_count = schema.returns().size();
-  returns_only_tensors = true;
-  for (const c10::Argument& result : schema.returns()) {
-    returns_only_tensors &= result.type()->kind() == c10::TypeKind::TensorType;
-  }
+  writes = false;
   for (size_t i = 0; i < arg_count; ++i) {
     const c10::Argument& argument = schema.arguments()[i];
     arg_names.push_back(argument.name());
     if (const auto kind = kind_of(*argument.type())) {
       const bool written = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+      writes |= written;
       args.push_back({static_cast<uint16_t>(i), *kind, written, written && !argument.is_out()});
     }
   }

@@ -30,7 +30,7 @@ struct Plan {
   size_t return_count;
   std::vector<ArgPlan> args;
   std::vector<std::string> arg_names;
-  bool returns_only_tensors;
+  bool writes;
   OpFacts facts;
   bool upcasts;
   OpCounters* counters;

@@ -15,6 +15,15 @@ namespace {
 constexpr c10::DispatchKeySet kBits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative,
                                      c10::DispatchKey::ZeroTensor});
 
+// Reaches what TensorImpl keeps for its subclasses. Copying its metadata is several times cheaper than
+// set_sizes_and_strides, which checks the strides and works out contiguity once more.
+struct Metadata : c10::TensorImpl {
+  static void copy(const c10::TensorImpl* from, c10::TensorImpl* to, c10::Device device) {
+    copy_generic_tensor_metadata(from, to);
+    to->*(&Metadata::device_opt_) = device;
+  }
+};
+
 [[noreturn]] void refuse(c10::TensorImpl* tensor, const char* op) {
   const c10::DispatchKeySet keys = tensor->key_set();
   if (keys.has_any(c10::DispatchKeySet({c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
@@ -40,10 +49,7 @@ c10::intrusive_ptr<c10::TensorImpl> show(c10::TensorImpl* tensor, const char* op
   }
   auto shown = c10::make_intrusive<c10::TensorImpl>(
       std::move(twin), c10::DispatchKeySet(c10::DispatchKey::CPU) | bits, tensor->dtype());
-  shown->set_sizes_and_strides(tensor->sizes(), tensor->strides(), tensor->storage_offset());
-  if (tensor->is_wrapped_number()) {
-    shown->set_wrapped_number(true);
-  }
+  Metadata::copy(tensor, shown.get(), c10::Device(c10::kCPU));
   return shown;
 }
 
@@ -64,12 +70,10 @@ c10::Storage take_storage(const c10::Storage& cpu, c10::Device device, OpCounter
 
 c10::intrusive_ptr<c10::TensorImpl> take_on(c10::TensorImpl* cpu, c10::Storage storage) {
   const c10::DispatchKeySet bits = cpu->key_set() & kBits;
+  const c10::Device device = storage.device();
   auto taken = c10::make_intrusive<c10::TensorImpl>(
       std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1) | bits, cpu->dtype());
-  taken->set_sizes_and_strides(cpu->sizes(), cpu->strides(), cpu->storage_offset());
-  if (cpu->is_wrapped_number()) {
-    taken->set_wrapped_number(true);
-  }
+  Metadata::copy(cpu, taken.get(), device);
   return taken;
 }
 
