@@ -35,6 +35,14 @@ class Call {
   Call(const Plan& plan, Stack* stack)
       : plan_(plan), stack_(stack), base_(stack->size() - plan.arg_count) {}
 
+  ~Call() {
+    for (Shown& argument : shown_) {
+      if (!argument.temporary) {
+        recycle(std::move(argument.shown));
+      }
+    }
+  }
+
   void run(const c10::OperatorHandle& op) {
     {
       BelowAutograd state;
@@ -184,6 +192,24 @@ class Call {
     return tensor;
   }
 
+  void show_list(IValue& value, const ArgPlan& plan) {
+    c10::List<at::Tensor> list = std::move(value).toTensorList();
+    // A list that only the stack holds was made for this call: its elements are replaced where they stand.
+    c10::List<at::Tensor> shown = list.use_count() == 1 ? list : list.copy();
+    for (size_t i = 0; i < shown.size(); ++i) {
+      at::Tensor element = shown.extract(i);
+      if (C10_LIKELY(element.defined() && element.device().type() == kMusa)) {
+        shown.set(i, at::Tensor(show_once(std::move(element), plan)));
+      } else {
+        if (element.defined()) {
+          note_foreign(element, plan);
+        }
+        shown.set(i, std::move(element));
+      }
+    }
+    value = IValue(std::move(shown));
+  }
+
   void show_arguments() {
     for (const ArgPlan& plan : plan_.args) {
       IValue& value = argument(plan.index);
@@ -196,13 +222,7 @@ class Call {
           break;
         case ArgKind::kTensorList:
           if (value.isTensorList()) {
-            const c10::ArrayRef<IValue> elements = value.toListRef();
-            c10::List<at::Tensor> list;
-            list.reserve(elements.size());
-            for (const IValue& element : elements) {
-              list.push_back(show_element(element.toTensor(), plan));
-            }
-            value = IValue(std::move(list));
+            show_list(value, plan);
           }
           break;
         case ArgKind::kOptionalTensorList:

@@ -24,6 +24,16 @@ struct Metadata : c10::TensorImpl {
   }
 };
 
+constexpr c10::DispatchKeySet kPlain(c10::DispatchKey::CPU);
+
+// Views that nobody kept, without storage. A fixed array: no destructor runs when a thread ends late.
+struct Spare {
+  static constexpr int kMost = 8;
+  c10::TensorImpl* views[kMost];
+  int count = 0;
+};
+thread_local __attribute__((tls_model("initial-exec"))) Spare spare;
+
 [[noreturn]] void refuse(c10::TensorImpl* tensor, const char* op) {
   const c10::DispatchKeySet keys = tensor->key_set();
   if (keys.has_any(c10::DispatchKeySet({c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
@@ -47,10 +57,23 @@ c10::intrusive_ptr<c10::TensorImpl> show(c10::TensorImpl* tensor, const char* op
   } else if (!bits.has(c10::DispatchKey::ZeroTensor)) {
     refuse(tensor, op);
   }
-  auto shown = c10::make_intrusive<c10::TensorImpl>(
-      std::move(twin), c10::DispatchKeySet(c10::DispatchKey::CPU) | bits, tensor->dtype());
+  c10::intrusive_ptr<c10::TensorImpl> shown;
+  if (C10_LIKELY(spare.count > 0 && bits.empty())) {
+    shown = c10::intrusive_ptr<c10::TensorImpl>::reclaim(spare.views[--spare.count]);
+    shown->set_storage_keep_dtype(std::move(twin));
+  } else {
+    shown = c10::make_intrusive<c10::TensorImpl>(std::move(twin), kPlain | bits, tensor->dtype());
+  }
   Metadata::copy(tensor, shown.get(), c10::Device(c10::kCPU));
   return shown;
+}
+
+void recycle(c10::intrusive_ptr<c10::TensorImpl>&& shown) noexcept {
+  if (shown.unique() && shown.weak_use_count() == 1 && shown->key_set() == kPlain && shown->is_inference() &&
+      shown->autograd_meta() == nullptr && spare.count < Spare::kMost) {
+    shown->set_storage_keep_dtype(c10::Storage());
+    spare.views[spare.count++] = shown.release();
+  }
 }
 
 c10::Storage take_storage(const c10::Storage& cpu, c10::Device device, OpCounters* counters) {

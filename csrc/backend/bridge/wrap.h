@@ -11,6 +11,10 @@ namespace musa {
 /// tensor or a layout without strided storage.
 c10::intrusive_ptr<c10::TensorImpl> show(c10::TensorImpl* tensor, const char* op);
 
+/// Gives a view made by `show` back for the next call of this thread, if nobody kept it: most of the cost of a view is
+/// making and destroying the TensorImpl.
+void recycle(c10::intrusive_ptr<c10::TensorImpl>&& shown) noexcept;
+
 /// musa TensorImpl over the memory of a CPU result. Memory that isn't on the card is copied there and counted in
 /// `counters` (may be null).
 c10::intrusive_ptr<c10::TensorImpl> take(c10::TensorImpl* cpu, c10::Device device, OpCounters* counters);
