@@ -40,6 +40,11 @@ class CardScope {
   std::optional<at::Tensor> view(const std::optional<at::Tensor>& tensor);
   /// The musa tensor over a result of a CPU kernel run in this scope.
   at::Tensor result(const at::Tensor& cpu);
+  /// Runs `make` in the caller's thread state: for a tensor that result() can't make.
+  template <class F>
+  auto outside(F&& make) {
+    return state_.outside(std::forward<F>(make));
+  }
 
   /// Operations done and their arithmetic class (default: none, class of the first tensor shown).
   void set_cost(double flops, musaSimDtype dtype);
