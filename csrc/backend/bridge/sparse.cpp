@@ -25,7 +25,6 @@
 #include <ATen/ops/zero_native.h>
 #include <torch/library.h>
 
-
 #include "backend/bridge/host_view.h"
 #include "backend/runtime/device.h"
 
@@ -245,6 +244,9 @@ TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, library) {
   // All other ops that have a sparse CPU kernel; explicitly, or a composite kernel would win over the fallback.
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    if (name.name.rfind("aten::", 0) != 0) {
+      continue;
+    }
     const auto op = dispatcher.findSchema(name);
     if (op.has_value() && op->hasKernelForDispatchKey(c10::DispatchKey::SparseCPU) &&
         !op->hasKernelForDispatchKey(c10::DispatchKey::SparsePrivateUse1)) {
