@@ -141,7 +141,7 @@ def test_dropout_under_vmap():
     assert 0.7 < kept < 0.8
     assert not torch.equal(out[0], out[1])
     grad = torch.vmap(torch.func.grad(lambda t: F.dropout(t, 0.25).sum()), randomness="different")(x)
-    assert set(grad.unique().tolist()) <= {0.0, pytest.approx(4 / 3)}
+    assert set(grad.mul(3).round().unique().tolist()) == {0.0, 4.0}  # dropped, or scaled by 4/3
 
 
 def test_multihead_attention_module_equals_cpu():

@@ -94,7 +94,7 @@ def test_low_precision(dtype):
 
 def test_workspace_and_gradients_when_only_the_cell_state_has_one():
     i, h, c = (torch.randn(2, n, dtype=torch.float64).to("musa").requires_grad_() for n in (12, 12, 3))
-    hy, cy, workspace = torch._thnn_fused_lstm_cell(i, h, c)
+    hy, cy, workspace = torch.ops.aten._thnn_fused_lstm_cell(i, h, c)
     assert hy.shape == cy.shape == (2, 3)
     assert workspace.shape == (2, 12)
     got = torch.autograd.grad(cy.sum(), [i, h, c])
@@ -102,15 +102,15 @@ def test_workspace_and_gradients_when_only_the_cell_state_has_one():
     torch.testing.assert_close(got[2], f)
     assert torch.equal(got[0], got[1])
     assert torch.count_nonzero(got[0][:, 9:]) == 0  # the output gate doesn't reach the cell state
-    assert torch._thnn_fused_gru_cell(i[:, :9], h[:, :9], c)[1].shape == (2, 15)
+    assert torch.ops.aten._thnn_fused_gru_cell(i[:, :9], h[:, :9], c)[1].shape == (2, 15)
 
 
 def test_wrong_sizes_are_named():
     gates = torch.zeros(2, 12, device="musa")
     with pytest.raises(RuntimeError, match=r"must be \(batch, 4 \* hidden\)"):
-        torch._thnn_fused_lstm_cell(gates, gates, torch.zeros(2, 4, device="musa"))
+        torch.ops.aten._thnn_fused_lstm_cell(gates, gates, torch.zeros(2, 4, device="musa"))
     with pytest.raises(RuntimeError, match="needs 12 elements"):
         bias = torch.zeros(11, device="musa")
-        torch._thnn_fused_lstm_cell(gates, gates, torch.zeros(2, 3, device="musa"), bias, bias)
+        torch.ops.aten._thnn_fused_lstm_cell(gates, gates, torch.zeros(2, 3, device="musa"), bias, bias)
     with pytest.raises(RuntimeError, match="same device"):
-        torch._thnn_fused_lstm_cell(gates, gates.cpu(), torch.zeros(2, 3, device="musa"))
+        torch.ops.aten._thnn_fused_lstm_cell(gates, gates.cpu(), torch.zeros(2, 3, device="musa"))

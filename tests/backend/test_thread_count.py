@@ -4,9 +4,9 @@ import subprocess
 import sys
 
 SCRIPT = """
-import ctypes, torch
+import ctypes, threading, torch
 
-omp = ctypes.CDLL(None).omp_get_max_threads
+omp = ctypes.CDLL("libgomp.so.1").omp_get_max_threads  # the one torch has loaded
 seen = []
 
 class Count(torch.autograd.Function):
@@ -17,7 +17,7 @@ class Count(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         result = grad * 2  # an operator on the card, before which the count is brought up to date
-        seen.append((omp(), __import__("threading").current_thread() is __import__("threading").main_thread()))
+        seen.append((omp(), threading.current_thread() is threading.main_thread()))
         return result
 
 def backward():

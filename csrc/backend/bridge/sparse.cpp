@@ -244,8 +244,8 @@ TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, library) {
   // All other ops that have a sparse CPU kernel; explicitly, or a composite kernel would win over the fallback.
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
-    if (name.name.rfind("aten::", 0) != 0) {
-      continue;
+    if (name.name.rfind("aten::", 0) != 0 || name.name.rfind("aten::_to_sparse_", 0) == 0) {
+      continue;  // collectives have sparse kernels too; _to_sparse_csr and its kind are refused elsewhere
     }
     const auto op = dispatcher.findSchema(name);
     if (op.has_value() && op->hasKernelForDispatchKey(c10::DispatchKey::SparseCPU) &&

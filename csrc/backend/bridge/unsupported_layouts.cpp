@@ -31,28 +31,41 @@ TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_nested>());
 }
 
-// A composite kernel would win over the fallback.
+template <void (*Refuse)(const c10::OperatorHandle&, torch::jit::Stack*)>
+void refuse_all(torch::Library& library, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    library.impl(name, torch::CppFunction::makeFromBoxedFunction<Refuse>());
+  }
+}
+
+// Composite kernels would win over the fallback.
 TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, library) {
-  library.impl("empty.memory_format", torch::CppFunction::makeFromBoxedFunction<&refuse_compressed>());
+  refuse_all<&refuse_compressed>(
+      library,
+      {"empty.memory_format", "_sparse_compressed_tensor_unsafe", "_sparse_compressed_tensor_with_dims",
+       "_sparse_csr_tensor_unsafe", "_sparse_csc_tensor_unsafe", "_sparse_bsr_tensor_unsafe",
+       "_sparse_bsc_tensor_unsafe"});
 }
 TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, library) {
-  library.impl("empty.memory_format", torch::CppFunction::makeFromBoxedFunction<&refuse_quantized>());
+  refuse_all<&refuse_quantized>(library, {"empty.memory_format"});
+}
+TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, library) {
+  refuse_all<&refuse_compressed>(library, {"_to_sparse_csr", "_to_sparse_csc", "_to_sparse_bsr", "_to_sparse_bsc"});
 }
 
 // Plain tensors in, one of these kinds out.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
-  for (const char* name :
-       {"_to_sparse_csr", "_to_sparse_csc", "_to_sparse_bsr", "_to_sparse_bsc", "_sparse_compressed_tensor_unsafe",
-        "_sparse_compressed_tensor_with_dims"}) {
-    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse_compressed>());
-  }
-  for (const char* name :
-       {"quantize_per_tensor", "quantize_per_tensor.tensor_qparams", "quantize_per_tensor.tensors",
-        "quantize_per_tensor_dynamic", "quantize_per_channel", "_make_per_tensor_quantized_tensor",
-        "_make_per_channel_quantized_tensor"}) {
-    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse_quantized>());
-  }
-  library.impl("_nested_tensor_from_tensor_list", torch::CppFunction::makeFromBoxedFunction<&refuse_nested>());
+  refuse_all<&refuse_compressed>(
+      library,
+      {"_to_sparse_csr", "_to_sparse_csc", "_to_sparse_bsr", "_to_sparse_bsc", "_sparse_compressed_tensor_unsafe",
+       "_sparse_csr_tensor_unsafe", "_sparse_csc_tensor_unsafe", "_sparse_bsr_tensor_unsafe",
+       "_sparse_bsc_tensor_unsafe"});
+  refuse_all<&refuse_quantized>(
+      library,
+      {"quantize_per_tensor", "quantize_per_tensor.tensor_qparams", "quantize_per_tensor.tensors",
+       "quantize_per_tensor_dynamic", "quantize_per_channel", "_make_per_tensor_quantized_tensor",
+       "_make_per_channel_quantized_tensor"});
+  refuse_all<&refuse_nested>(library, {"_nested_tensor_from_tensor_list"});
 }
 
 }  // namespace
