@@ -56,8 +56,9 @@ def assert_bits(results):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("mask", masks())
 def test_equals_cpu(mask, dtype):
-    options = {k: v.to(dtype) if isinstance(v, torch.Tensor) and v.is_floating_point() else v
-               for k, v in masks()[mask].items()}
+    options = {
+        k: v.to(dtype) if isinstance(v, torch.Tensor) and v.is_floating_point() else v for k, v in masks()[mask].items()
+    }
     assert_bits(both(qkv(dtype), options))
 
 
@@ -110,7 +111,7 @@ def test_the_kernel_context_is_respected():
 
 @pytest.mark.parametrize("backend", [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION])
 def test_a_kernel_that_does_not_exist_is_refused(backend):
-    with sdpa_kernel(backend), pytest.raises(RuntimeError, match="[Nn]o (viable|available)"):
+    with sdpa_kernel(backend), pytest.raises(RuntimeError, match=r"[Nn]o (viable|available)"):
         F.scaled_dot_product_attention(*(t.to("musa") for t in qkv()))
 
 
@@ -125,8 +126,8 @@ def test_dropout_goes_through_math():
 
 def test_transforms():
     q, k, v = (t.double() for t in qkv())
-    attend = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)  # noqa: E731
-    loss = lambda q, k, v: attend(q, k, v).square().sum()  # noqa: E731
+    attend = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    loss = lambda q, k, v: attend(q, k, v).square().sum()
     for transform in (torch.vmap(attend), torch.func.grad(loss), torch.vmap(torch.func.grad(loss, argnums=(0, 1, 2)))):
         want = transform(q, k, v)
         have = transform(*(t.to("musa") for t in (q, k, v)))

@@ -91,7 +91,7 @@ def test_double_backward_equals_cpu():
 def test_transforms():
     conv, x, w, _, options = make("conv2d", torch.float64)
     xs = torch.stack([x, x + 1])
-    loss = lambda x, w: conv(x, w, **options).square().sum()  # noqa: E731
+    loss = lambda x, w: conv(x, w, **options).square().sum()
     for transform in (
         torch.vmap(lambda x, w: conv(x, w, **options), (0, None)),
         torch.vmap(torch.func.grad(loss, argnums=1), (0, None)),

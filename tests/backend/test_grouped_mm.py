@@ -11,7 +11,7 @@ OFFSETS = torch.tensor([8, 8, 24, 40], dtype=torch.int32)  # an empty group amon
 
 def operands(kind, dtype):
     generator = torch.Generator().manual_seed(5)
-    make = lambda *size: torch.randn(size, generator=generator).to(dtype)  # noqa: E731
+    make = lambda *size: torch.randn(size, generator=generator).to(dtype)
     return {
         "2d_3d": (make(M, K), make(G, K, N), OFFSETS),
         "2d_2d": (make(K, M), make(M, N), OFFSETS),

@@ -109,8 +109,8 @@ def test_wrong_sizes_are_named():
     gates = torch.zeros(2, 12, device="musa")
     with pytest.raises(RuntimeError, match=r"must be \(batch, 4 \* hidden\)"):
         torch.ops.aten._thnn_fused_lstm_cell(gates, gates, torch.zeros(2, 4, device="musa"))
+    bias = torch.zeros(11, device="musa")
     with pytest.raises(RuntimeError, match="needs 12 elements"):
-        bias = torch.zeros(11, device="musa")
         torch.ops.aten._thnn_fused_lstm_cell(gates, gates, torch.zeros(2, 3, device="musa"), bias, bias)
     with pytest.raises(RuntimeError, match="same device"):
         torch.ops.aten._thnn_fused_lstm_cell(gates, gates.cpu(), torch.zeros(2, 3, device="musa"))
