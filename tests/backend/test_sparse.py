@@ -174,7 +174,6 @@ REFUSED = {
         lambda: torch.quantize_per_tensor(torch.eye(4), 0.1, 0, torch.qint8).to("musa"),
         "quantized",
     ),
-    "nested": (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], device="musa") * 2, "nested"),
 }
 
 

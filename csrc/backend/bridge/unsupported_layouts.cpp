@@ -17,18 +17,11 @@ void refuse_quantized(const c10::OperatorHandle& op, torch::jit::Stack* /*stack*
   refuse(op, "quantized", "Use .dequantize(), keep the tensor on cpu, or store integers and scales as plain tensors.");
 }
 
-void refuse_nested(const c10::OperatorHandle& op, torch::jit::Stack* /*stack*/) {
-  refuse(op, "strided nested", "Use torch.nested.nested_tensor(..., layout=torch.jagged), which is supported.");
-}
-
 TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_compressed>());
 }
 TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_quantized>());
-}
-TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, library) {
-  library.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_nested>());
 }
 
 template <void (*Refuse)(const c10::OperatorHandle&, torch::jit::Stack*)>
@@ -65,7 +58,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
       {"quantize_per_tensor", "quantize_per_tensor.tensor_qparams", "quantize_per_tensor.tensors",
        "quantize_per_tensor_dynamic", "quantize_per_channel", "_make_per_tensor_quantized_tensor",
        "_make_per_channel_quantized_tensor"});
-  refuse_all<&refuse_nested>(library, {"_nested_tensor_from_tensor_list"});
 }
 
 }  // namespace
