@@ -125,6 +125,9 @@ at::Generator make_generator(c10::DeviceIndex device) {
 }
 
 MusaGenerator* generator_for(const std::optional<at::Generator>& given, c10::Device device) {
+  // A generator takes part in dispatch: with one of ours, an operator on cpu tensors arrives here as well.
+  TORCH_CHECK(
+      device.type() == kMusa, "Expected a '", device.type(), "' device type for generator but found '", kMusa, "'");
   if (!given.has_value() || !given->defined()) {
     return default_generator(device.index()).get<MusaGenerator>();
   }

@@ -14,9 +14,9 @@ namespace {
 template <typename RNG>
 struct BernoulliScalarKernel {
   void operator()(const at::Tensor& self, double p, const std::optional<at::Generator>& given) {
+    const PhiloxPosition position = draw_position(given, self.device());
     CardScope scope(self.device(), "aten::bernoulli_");
     const at::Tensor host = scope.view(self);
-    const PhiloxPosition position = draw_position(given, self.device());
     AT_DISPATCH_ALL_TYPES_AND3(at::kBool, at::kHalf, at::kBFloat16, host.scalar_type(), "bernoulli_scalar_musa_", [&] {
       write_in_order<scalar_t>(host, [&](scalar_t* values) {
         const uint64_t below = word_threshold(p);
@@ -53,11 +53,11 @@ struct BernoulliTensorKernel {
     TORCH_CHECK(
         at::isFloatingType(p.scalar_type()), "expected probabilities tensor to have floating type, got ",
         p.scalar_type());
+    const PhiloxPosition position = draw_position(given, self.device());
     CardScope scope(self.device(), "aten::bernoulli_");
     const at::Tensor host = scope.view(self);
     const at::ScalarType type = p.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     const at::Tensor probabilities = scope.view(p).expand(host.sizes()).to(type).contiguous();
-    const PhiloxPosition position = draw_position(given, self.device());
     AT_DISPATCH_ALL_TYPES_AND3(at::kBool, at::kHalf, at::kBFloat16, host.scalar_type(), "bernoulli_tensor_musa_", [&] {
       if (type == at::kDouble) {
         draw_each<scalar_t, double>(host, probabilities, position);

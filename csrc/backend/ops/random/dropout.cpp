@@ -24,12 +24,12 @@ at::Tensor with_strides_of(const at::Tensor& ordered, const at::Tensor& like) {
 template <typename Mask>
 std::tuple<at::Tensor, at::Tensor> drop(
     const at::Tensor& input, double keep, const std::optional<at::Generator>& given, const char* op) {
+  const PhiloxPosition position = draw_position(given, input.device());
   CardScope scope(input.device(), op);
   const at::Tensor host = scope.view(input);
   const at::Tensor source = host.contiguous();
   const at::Tensor output = at::empty_like(source);
   const at::Tensor mask = at::empty_like(source, source.options().dtype(c10::CppTypeToScalarType<Mask>::value));
-  const PhiloxPosition position = draw_position(given, input.device());
   AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES_AND2(at::kHalf, at::kBFloat16, source.scalar_type(), "fused_dropout", [&] {
     using Compute = at::opmath_type<scalar_t>;
     const uint64_t below = word_threshold(keep);

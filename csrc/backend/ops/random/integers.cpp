@@ -44,9 +44,9 @@ template <typename RNG>
 struct RandomKernel {
   void operator()(at::TensorIteratorBase& iter, const std::optional<at::Generator>& given) {
     const at::Tensor& self = iter.tensor(0);
+    const PhiloxPosition position = draw_position(given, self.device());
     CardScope scope(self.device(), "aten::random_");
     const at::Tensor host = scope.view(self);
-    const PhiloxPosition position = draw_position(given, self.device());
     AT_DISPATCH_V2(
         host.scalar_type(), "random_kernel_musa", AT_WRAP([&] {
           const uint64_t range = default_range<scalar_t>();
@@ -63,9 +63,9 @@ struct RandomFromToKernel {
   void operator()(
       at::TensorIteratorBase& iter, uint64_t range, int64_t base, const std::optional<at::Generator>& given) {
     const at::Tensor& self = iter.tensor(0);
+    const PhiloxPosition position = draw_position(given, self.device());
     CardScope scope(self.device(), "aten::random_");
     const at::Tensor host = scope.view(self);
-    const PhiloxPosition position = draw_position(given, self.device());
     AT_DISPATCH_V2(
         host.scalar_type(), "random_from_to_kernel_musa", AT_WRAP([&] {
           fill_from_bits<scalar_t>(host, position, [=](uint64_t bits) {
@@ -128,9 +128,9 @@ at::Tensor& randperm_out(int64_t n, std::optional<at::Generator> given, at::Tens
   if (n == 0) {
     return out;
   }
+  const PhiloxPosition position = draw_position(given, out.device());
   CardScope scope(out.device(), "aten::randperm");
   const at::Tensor host = scope.view(out);
-  const PhiloxPosition position = draw_position(given, out.device());
   AT_DISPATCH_ALL_TYPES_AND2(at::kHalf, at::kBFloat16, host.scalar_type(), "randperm_musa", [&] {
     write_in_order<scalar_t>(host, [&](scalar_t* values) { shuffle(values, n, position); });
   });

@@ -106,10 +106,10 @@ at::Tensor& multinomial_out(
   }
   TORCH_CHECK(shape.categories > 0, "cannot sample from prob_dist with no categories (its last dimension is 0)");
   {
+    const PhiloxPosition position = draw_position(given, self.device());
     CardScope scope(self.device(), "aten::multinomial");
     const at::Tensor weights = scope.view(self).to(at::kDouble).contiguous();
     const at::Tensor host = scope.view(out);
-    const PhiloxPosition position = draw_position(given, self.device());
     write_in_order<int64_t>(host, [&](int64_t* result) {
       const double* row = weights.const_data_ptr<double>();
       if (replacement || samples == 1) {

@@ -31,9 +31,9 @@ std::pair<T, T> normal_pair(const uint32_t* words) {
 template <typename Transform>
 void fill_from_normal(
     const at::Tensor& self, const char* op, const std::optional<at::Generator>& given, const Transform& transform) {
+  const PhiloxPosition position = draw_position(given, self.device());
   CardScope scope(self.device(), op);
   const at::Tensor host = scope.view(self);
-  const PhiloxPosition position = draw_position(given, self.device());
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, host.scalar_type(), "normal_musa", [&] {
     using Compute = typename Draw<scalar_t>::Compute;
     write_in_order<scalar_t>(host, [&](scalar_t* values) {

@@ -31,6 +31,7 @@ at::Tensor& rrelu_out(
   if (self.numel() == 0) {
     return out;
   }
+  generator_for(given, self.device());  // refuse a wrong generator also where none is needed
   const double from = lower.toDouble();
   const double to = upper.toDouble();
   CardScope scope(self.device(), "aten::rrelu_with_noise");

@@ -29,11 +29,11 @@ void for_elements(int64_t count, PhiloxPosition position, const Sample& sample) 
 }
 
 at::Tensor poisson(const at::Tensor& self, Given given) {
+  const PhiloxPosition position = draw_position(given, self.device());
   CardScope scope(self.device(), "aten::poisson");
   const at::Tensor rates = scope.view(self).contiguous();
   const at::Tensor result = at::empty(rates.sizes(), rates.options());
   std::atomic<bool> valid{true};
-  const PhiloxPosition position = draw_position(given, self.device());
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, rates.scalar_type(), "poisson_musa", [&] {
     const scalar_t* rate = rates.const_data_ptr<scalar_t>();
     scalar_t* value = result.mutable_data_ptr<scalar_t>();
@@ -60,12 +60,12 @@ at::Tensor binomial(const at::Tensor& count, const at::Tensor& prob, Given given
   TORCH_CHECK(
       prob.scalar_type() == count.scalar_type(), "Found dtype ", prob.scalar_type(), " but expected ",
       count.scalar_type());
+  const PhiloxPosition position = draw_position(given, count.device());
   CardScope scope(count.device(), "aten::binomial");
   const std::vector<int64_t> shape = at::infer_size(count.sizes(), prob.sizes());
   const at::Tensor counts = scope.view(count).expand(shape).contiguous();
   const at::Tensor probs = scope.view(prob).expand(shape).contiguous();
   const at::Tensor result = at::empty(shape, counts.options());
-  const PhiloxPosition position = draw_position(given, count.device());
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, counts.scalar_type(), "binomial_musa", [&] {
     const scalar_t* n = counts.const_data_ptr<scalar_t>();
     const scalar_t* p = probs.const_data_ptr<scalar_t>();
@@ -79,10 +79,10 @@ at::Tensor binomial(const at::Tensor& count, const at::Tensor& prob, Given given
 }
 
 at::Tensor standard_gamma(const at::Tensor& self, Given given) {
+  const PhiloxPosition position = draw_position(given, self.device());
   CardScope scope(self.device(), "aten::_standard_gamma");
   const at::Tensor shapes = scope.view(self).contiguous();
   const at::Tensor result = at::empty(shapes.sizes(), shapes.options());
-  const PhiloxPosition position = draw_position(given, self.device());
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, shapes.scalar_type(), "gamma_musa", [&] {
     const scalar_t* shape = shapes.const_data_ptr<scalar_t>();
     scalar_t* value = result.mutable_data_ptr<scalar_t>();
@@ -98,12 +98,12 @@ at::Tensor standard_gamma(const at::Tensor& self, Given given) {
 }
 
 at::Tensor sample_dirichlet(const at::Tensor& self, Given given) {
+  const PhiloxPosition position = draw_position(given, self.device());
   CardScope scope(self.device(), "aten::_sample_dirichlet");
   const at::Tensor shapes = scope.view(self).contiguous();
   const at::Tensor result = at::empty(shapes.sizes(), shapes.options());
   const int64_t width = shapes.dim() == 0 ? 1 : shapes.size(-1);
   const int64_t rows = width == 0 ? 0 : shapes.numel() / width;
-  const PhiloxPosition position = draw_position(given, self.device());
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, shapes.scalar_type(), "dirichlet_musa", [&] {
     const scalar_t* shape = shapes.const_data_ptr<scalar_t>();
     scalar_t* value = result.mutable_data_ptr<scalar_t>();
