@@ -7,7 +7,9 @@ from torch.nn import functional
 aten = torch.ops.aten
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64], ids=str
+)
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
 def test_scale_and_mask(dtype, p):
     x = torch.full((100_000,), 3.0, dtype=dtype, device="musa")

@@ -87,7 +87,7 @@ def test_bad_states_are_refused():
         source.set_state(state_of(1, 6))
     with pytest.raises(RuntimeError, match="RNG state is wrong size"):
         source.set_state(torch.zeros(12, dtype=torch.uint8))
-    with pytest.raises(TypeError, match="RNG state must be a torch.ByteTensor"):
+    with pytest.raises(TypeError, match=r"RNG state must be a torch\.ByteTensor"):
         source.set_state(torch.zeros(16))
     assert torch.equal(source.get_state(), state_of(1, 0))
 
