@@ -1,0 +1,37 @@
+"""The device under test, and the operator database with its dtype lists set to the contract."""
+
+import os
+
+import torch
+
+try:
+    import torch_musa_sim  # noqa: F401  (registers the device where the entry point hasn't, before the test library is imported)
+except ImportError:
+    pass
+
+from torch.testing._internal.common_methods_invocations import op_db
+
+from .contract import load
+
+# "cpu" checks the harness against itself; every comparison must then hold.
+DEVICE = os.environ.get("TORCH_MUSA_SIM_TEST_DEVICE", "musa")
+
+# What torch's CPU kernels take, kept before the lists below are overwritten.
+CPU_DTYPES = {op.full_name: frozenset(op.dtypes) for op in op_db}
+
+
+def apply_contract() -> None:
+    """Makes `op.supported_dtypes(DEVICE)` the contract. Without it torch's harness would only test the CPU's list."""
+    contract = load()
+    for op in op_db:
+        forward, backward = contract[(op.name, op.variant_test_name)]
+        # Operators that CUDA doesn't have keep the CPU's list: they run on musa all the same.
+        forward = set(forward or op.dtypes)
+        if DEVICE == "cpu":
+            forward &= set(op.dtypes)
+        op.dtypes = op.dtypesIf[DEVICE] = forward
+        op.backward_dtypes = set(backward)
+
+
+apply_contract()
+__all__ = ["CPU_DTYPES", "DEVICE", "op_db", "torch"]

@@ -1,0 +1,45 @@
+"""Every (operator, dtype) of the contract gives the CPU's values, dtypes, shapes and strides."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch.testing._internal.common_device_type import instantiate_device_type_tests, ops
+from torch.testing._internal.common_utils import TestCase
+from torch.testing._internal.opinfo.core import OpInfo
+
+from .device import DEVICE, op_db
+from .harness import Check, check_samples
+from .transfer import Transfer
+
+# Samples per pair: float32 shows the shapes and options, the other dtypes only have to show their kernels.
+FLOAT32_SAMPLES = 200
+OTHER_SAMPLES = 8
+
+
+def forward_checks(op: OpInfo, dtype: torch.dtype) -> Iterator[Check]:
+    for sample in op.sample_inputs("cpu", dtype):
+
+        def check(move: Transfer, sample=sample):
+            with torch.no_grad():
+                return op(move(sample.input), *move(sample.args), **move(sample.kwargs))
+
+        yield check
+
+
+class TestForward(TestCase):
+    @ops(op_db)
+    def test_forward(self, device, dtype, op):
+        limit = FLOAT32_SAMPLES if dtype == torch.float32 else OTHER_SAMPLES
+        check_samples("forward", op.full_name, dtype, forward_checks(op, dtype), limit=limit, upcast=True)
+
+
+@pytest.mark.full
+class TestForwardAll(TestCase):
+    @ops(op_db)
+    def test_forward_all_samples(self, device, dtype, op):
+        check_samples("forward, all samples", op.full_name, dtype, forward_checks(op, dtype), upcast=True)
+
+
+instantiate_device_type_tests(TestForward, globals(), only_for=(DEVICE,))
+instantiate_device_type_tests(TestForwardAll, globals(), only_for=(DEVICE,))
