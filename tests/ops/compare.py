@@ -15,6 +15,13 @@ TOLERANCE = {
     torch.complex32: (2e-3, 1e-4),
 }
 
+# Dtypes without comparisons of their own.
+COMPARED_AS = {
+    torch.complex32: torch.complex64,
+    torch.float8_e4m3fn: torch.float32,
+    torch.float8_e5m2: torch.float32,
+}
+
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
     """All tensors of a nested structure, in order."""
@@ -87,16 +94,13 @@ def _tensor_difference(
 def _value_difference(actual: torch.Tensor, expected: torch.Tensor) -> str | None:
     if actual.shape != expected.shape:
         return f"has shape {tuple(actual.shape)}, the CPU's has {tuple(expected.shape)}"
-    if expected.dtype.itemsize == 1 and expected.dtype not in (torch.bool, torch.int8, torch.uint8):
-        actual, expected = actual.float(), expected.float()  # float8 has no comparisons
+    relative, absolute = TOLERANCE.get(expected.dtype, (0.0, 0.0))
+    wide = COMPARED_AS.get(expected.dtype, expected.dtype)
+    actual, expected = actual.to(wide), expected.to(wide)
     if torch.equal(actual, expected):
         return None
-    relative, absolute = TOLERANCE.get(expected.dtype, (0.0, 0.0))
-    wide = torch.complex64 if expected.dtype == torch.complex32 else expected.dtype
     try:
-        torch.testing.assert_close(
-            actual.to(wide), expected.to(wide), rtol=relative, atol=absolute, equal_nan=True, check_stride=False
-        )
+        torch.testing.assert_close(actual, expected, rtol=relative, atol=absolute, equal_nan=True, check_stride=False)
     except AssertionError as error:
         return " ".join(str(error).split())
     return None
