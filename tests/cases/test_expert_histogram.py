@@ -38,11 +38,16 @@ def test_ids_outside_the_range_are_dropped(dtype):
 def test_ids_from_a_strided_view(dtype):
     table = torch.arange(24, device="musa").reshape(6, 4).remainder(5).to(dtype)
     column = table[:, 1]
-    assert torch.histc(column, bins=5, min=0, max=4).tolist() == torch.bincount(column.cpu().long(), minlength=5).tolist()
+    assert (
+        torch.histc(column, bins=5, min=0, max=4).tolist() == torch.bincount(column.cpu().long(), minlength=5).tolist()
+    )
 
 
 def test_out_argument():
-    ids, out = torch.tensor([0, 2, 2], dtype=torch.int32, device="musa"), torch.zeros(3, dtype=torch.int32, device="musa")
+    ids, out = (
+        torch.tensor([0, 2, 2], dtype=torch.int32, device="musa"),
+        torch.zeros(3, dtype=torch.int32, device="musa"),
+    )
     assert torch.histc(ids, bins=3, min=0, max=2, out=out) is out
     assert out.tolist() == [1, 0, 2]
 

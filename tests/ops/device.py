@@ -2,17 +2,12 @@
 
 import os
 
-import torch
-
-try:
-    import torch_musa_sim  # noqa: F401  (registers the device where the entry point hasn't, before the test library is imported)
-except ImportError:
-    pass
-
 from torch.testing._internal.common_device_type import PrivateUse1TestBase
 from torch.testing._internal.common_methods_invocations import op_db
 
 from .contract import load
+
+__all__ = ["CPU_DTYPES", "DEVICE", "op_db"]
 
 # "cpu" checks the harness against itself; every comparison must then hold.
 DEVICE = os.environ.get("TORCH_MUSA_SIM_TEST_DEVICE", "musa")
@@ -37,4 +32,3 @@ def apply_contract() -> None:
 apply_contract()
 # Operators marked "only on CUDA" are in the contract, so they run here as well.
 PrivateUse1TestBase.bypass_device_restrictions = True
-__all__ = ["CPU_DTYPES", "DEVICE", "op_db", "torch"]

@@ -44,7 +44,10 @@ class Outcome:
     error: Exception | None = None
 
     def __str__(self) -> str:
-        return f"{type(self.error).__name__}: {str(self.error).strip().splitlines()[0][:200]}" if self.error else "passed"
+        if self.error is None:
+            return "passed"
+        text = str(self.error).strip() or "no text"
+        return f"{type(self.error).__name__}: {text.splitlines()[0][:200]}"
 
 
 def outcome(check: Check, move: Transfer) -> Outcome:
@@ -53,7 +56,7 @@ def outcome(check: Check, move: Transfer) -> Outcome:
         torch.manual_seed(1234)
         try:
             return Outcome(check(move))
-        except Exception as error:  # noqa: BLE001  (any error is an outcome)
+        except Exception as error:
             return Outcome(error=error)
 
 

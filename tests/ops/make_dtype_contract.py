@@ -21,9 +21,11 @@ HEADER = ("op", "variant", "aten", "forward", "backward", "deviation")
 
 # Order of the dtypes in a cell; a dtype that is not listed here stops the script rather than being dropped.
 DTYPE_ORDER = (
-    "float32 float64 float16 bfloat16 complex64 complex128 int64 int32 int16 int8 uint8 bool uint16 uint32 uint64 "
-    "float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu float4_e2m1fn_x2 complex32"
-).split()
+    *("float32", "float64", "float16", "bfloat16", "complex64", "complex128"),
+    *("int64", "int32", "int16", "int8", "uint8", "bool", "uint16", "uint32", "uint64"),
+    *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2"),
+    "complex32",
+)
 NOT_OFFERED = {
     "complex32": "half-precision complex numbers have no eager kernels here",
     "float8_e4m3fnuz": "the fnuz formats are AMD's; CUDA cards refuse them",

@@ -61,8 +61,8 @@ class Tally:
             lines.append(f"compared by shape and dtype only, being random: {', '.join(sorted(self.random))}")
         lines.append(
             f"{len(self.ops)} ops, {len(self.pairs)} (op, dtype) pairs, {self.musa.total()} samples compared, "
-            f"{self.percent():.2f} % of cpu's own number; {len(self.upcast)} pairs have no CPU kernel and were compared "
-            f"with a wider dtype"
+            f"{self.percent():.2f} % of cpu's own number; {len(self.upcast)} pairs without a CPU kernel were compared "
+            "with a wider dtype"
         )
         return lines
 

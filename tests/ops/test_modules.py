@@ -43,9 +43,7 @@ def module_checks(info: ModuleInfo, dtype: torch.dtype, training: bool) -> Itera
             if not differentiated:
                 return [outputs, dict(module.state_dict())]
             inputs = [t for t in tensors_in([list(args), kwargs]) if t.requires_grad] + list(module.parameters())
-            gradients = torch.autograd.grad(
-                differentiated, inputs, cotangents(differentiated, move), allow_unused=True
-            )
+            gradients = torch.autograd.grad(differentiated, inputs, cotangents(differentiated, move), allow_unused=True)
             return [outputs, gradients, dict(module.state_dict())]
 
         yield check

@@ -39,9 +39,7 @@ def optimizer_checks(info: OptimizerInfo, dtype: torch.dtype, implementation: di
             if move.device.type == "cpu":
                 kwargs.pop("capturable", None)  # the CPU refuses the flag; the numbers must not depend on it
             start = torch.Generator().manual_seed(5)
-            params = [
-                torch.nn.Parameter(move(torch.randn(shape, generator=start, dtype=dtype))) for shape in SHAPES
-            ]
+            params = [torch.nn.Parameter(move(torch.randn(shape, generator=start, dtype=dtype))) for shape in SHAPES]
             optimizer = info.optim_cls(params, **kwargs)
 
             def closure():
@@ -54,7 +52,9 @@ def optimizer_checks(info: OptimizerInfo, dtype: torch.dtype, implementation: di
                 if info.step_requires_closure:
                     optimizer.step(closure)
                     continue
-                for param, gradient in zip(params, gradients(step, dtype, info.only_supports_sparse_grads), strict=True):
+                for param, gradient in zip(
+                    params, gradients(step, dtype, info.only_supports_sparse_grads), strict=True
+                ):
                     param.grad = move(gradient)
                 if kwargs.get("differentiable"):
                     with torch.no_grad():
