@@ -141,4 +141,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name == "default_generators":  # made when asked for, as counting the cards may refuse a bad environment value
         return random.default_generators()
+    if name == "_initialized":  # torch.utils.checkpoint keeps the random state only of a module that says so
+        return is_initialized()
     raise AttributeError(f"module 'torch.musa' has no attribute {name!r}")
