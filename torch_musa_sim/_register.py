@@ -1,5 +1,6 @@
 """The one place where the device is registered with torch, in the order that torch needs."""
 
+import atexit
 import importlib
 import importlib.metadata
 import sys
@@ -27,6 +28,7 @@ def register() -> None:
     from torch_musa_sim import _C  # loads the libraries; native kernels, guard and hooks register themselves
 
     _C._register()
+    atexit.register(_C._stop_autograd_threads)  # or a clean script could end with an abort
     torch.utils.rename_privateuse1_backend("musa")
     from torch_musa_sim import musa
 
