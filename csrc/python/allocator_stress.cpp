@@ -22,6 +22,7 @@ namespace {
 
 constexpr size_t kMostLive = 200;  // blocks per thread
 constexpr size_t kMailbox = 64;    // blocks on their way to another thread
+constexpr size_t kLeast = 2 * sizeof(char*);  // room for a mark at both ends
 
 struct Piece {
   char* address;
@@ -97,7 +98,7 @@ class Stress {
   Piece allocate(uint64_t draw) {
     // Most sizes from the bins, some from the small pool, few from the large one.
     const size_t limit = draw % 16 < 12 ? size_t{64} << 10 : draw % 16 < 15 ? size_t{1} << 20 : size_t{6} << 20;
-    const size_t bytes = sizeof(char*) + (draw >> 8) % limit;
+    const size_t bytes = kLeast + (draw >> 8) % limit;
     const musaStream_t stream = streams_[(draw >> 4) % streams_.size()];
     const Piece piece{static_cast<char*>(allocate_block(bytes, device_, stream)), bytes};
     allocations_.fetch_add(1, std::memory_order_relaxed);

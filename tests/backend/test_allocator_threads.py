@@ -66,18 +66,22 @@ def test_the_interpreter_exits_cleanly_with_live_tensors_and_threads(run_script:
         import time
         import torch
 
-        def churn():
-            keep = []
-            while True:
-                keep.append(torch.empty(3000, device="musa"))
-                if len(keep) > 100:
-                    keep.clear()
-                time.sleep(0)
+        def hold_for_ever():  # a daemon: cut off while it owns tensors and bins
+            keep = [torch.empty(n, device="musa") for n in (10, 1000, 1_000_000)]
+            del keep[0]
+            threading.Event().wait()
 
-        for _ in range(3):
-            threading.Thread(target=churn, daemon=True).start()
-        time.sleep(0.3)
+        def outlive_main():
+            threading.main_thread().join()
+            keep = [torch.empty(3000, device="musa") for _ in range(100)]
+            del keep[::2]
+
+        threading.Thread(target=hold_for_ever, daemon=True).start()
+        threading.Thread(target=outlive_main).start()
+        time.sleep(0.1)
         torch.kept = [torch.ones(n, device="musa") for n in (1, 1000, 1_000_000)]
+        side = torch.musa.Stream()
+        torch.kept[1].record_stream(side)
         x = torch.ones(10, device="musa", requires_grad=True)
         x.sum().backward()
         """

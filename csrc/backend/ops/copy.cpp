@@ -7,6 +7,7 @@
 #include "backend/bridge/host_view.h"
 #include "backend/runtime/device.h"
 #include "backend/runtime/host_allocator.h"
+#include "backend/runtime/stream.h"
 
 namespace musa {
 
@@ -33,6 +34,8 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blo
     scope.set_copy(to, from, dst.nbytes(), pinned);
     if (crosses_host && !(non_blocking && pinned)) {
       scope.set_synchronizes();
+    } else if (pinned) {
+      record_pinned_use(host_side.storage().data_ptr(), current_stream(device.index()));
     }
   }
   return dst;

@@ -57,6 +57,10 @@ const at::HostAllocatorRegistry<kMusa> registered(pinned_allocator());
 
 at::Allocator* host_allocator() { return pinned_allocator(); }
 
+void record_pinned_use(const c10::DataPtr& data, c10::Stream stream) {
+  pinned_allocator()->record_event(data.get(), data.get_context(), stream);
+}
+
 bool is_pinned(const void* address) {
   if (!address || !musaSimIsInitialized() || musaSimInBadFork()) {
     return false;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <c10/core/Allocator.h>
+#include <c10/core/Stream.h>
 
 namespace musa {
 
@@ -10,5 +11,9 @@ at::Allocator* host_allocator();
 
 /// True when `address` lies anywhere inside page-locked memory. Initialises nothing; false in a forked child.
 bool is_pinned(const void* address);
+
+/// An asynchronous copy on `stream` reads or writes `data`: its block isn't reused before that is done. Memory that is
+/// none of the allocator's is left alone.
+void record_pinned_use(const c10::DataPtr& data, c10::Stream stream);
 
 }  // namespace musa

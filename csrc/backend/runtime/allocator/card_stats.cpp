@@ -31,6 +31,7 @@ c10::CachingAllocator::Stat make_stat(int64_t current, int64_t peak, int64_t fre
 
 DeviceStats CardPool::stats() {
   const std::lock_guard<std::mutex> lock(mutex_);
+  reap_deferred();
   const BinSet::Totals bins = bin_totals(device_);
   DeviceStats stats = counted_;
   for (int index = 0; index < 3; ++index) {
