@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-RunScript = Callable[..., subprocess.CompletedProcess]
+RunScript = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def run_script() -> RunScript:
     Keywords are environment variables. Unless `check=False` the script must exit with 0.
     """
 
-    def run(source: str, check: bool = True, timeout: float = 240.0, **environment: str) -> subprocess.CompletedProcess:
+    def run(source: str, check: bool = True, timeout: float = 240.0, **environment: str) -> subprocess.CompletedProcess[str]:
         scope = f"test.{os.getpid()}.{uuid.uuid4().hex[:12]}"
         result = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(source)],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ KIB, MIB = 1 << 10, 1 << 20
 CARD = 5  # no other test allocates here, so that every figure is exact
 
 
-def stats() -> dict:
+def stats() -> dict[str, Any]:
     return torch.musa.memory_stats(CARD)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ def tensor(nbytes: int) -> torch.Tensor:
     return torch.empty(nbytes, dtype=torch.uint8, device=f"musa:{CARD}")
 
 
-def stats() -> dict:
+def stats() -> dict[str, Any]:
     return torch.musa.memory_stats(CARD)
 
 
