@@ -19,32 +19,38 @@ struct BernoulliScalarKernel {
     const at::Tensor host = scope.view(self);
     AT_DISPATCH_ALL_TYPES_AND3(at::kBool, at::kHalf, at::kBFloat16, host.scalar_type(), "bernoulli_scalar_musa_", [&] {
       write_in_order<scalar_t>(host, [&](scalar_t* values) {
-        const uint64_t below = word_threshold(p);
-        fill_values<1, 1>(values, host.numel(), position, [&](const uint32_t* words, scalar_t* value, int64_t) {
-          *value = static_cast<scalar_t>(words[0] < below);
+        const WordBelow below(p);
+        fill_values<1>(values, host.numel(), position, [&](const uint32_t* words, scalar_t* value, int64_t) {
+          *value = static_cast<scalar_t>(below(words[0]));
         });
       });
     });
   }
 };
 
-template <typename Value, typename Probability>
-void draw_each(const at::Tensor& host, const at::Tensor& probabilities, PhiloxPosition position) {
-  const Probability* p = probabilities.const_data_ptr<Probability>();
+template <typename Probability>
+void check_probabilities(const Probability* p, int64_t count) {
   std::atomic<bool> valid{true};
-  write_in_order<Value>(host, [&](Value* values) {
-    fill_values<Draw<Probability>::kWords, 1>(
-        values, host.numel(), position, [&](const uint32_t* words, Value* value, int64_t index) {
-          if (!(p[index] >= 0 && p[index] <= 1)) {
-            valid.store(false, std::memory_order_relaxed);
-          }
-          *value = static_cast<Value>(Draw<Probability>::unit(words) < p[index]);
-        });
+  for_ranges(count, 16384, [&](int64_t begin, int64_t end) {
+    if (!std::all_of(p + begin, p + end, [](Probability each) { return each >= 0 && each <= 1; })) {
+      valid.store(false, std::memory_order_relaxed);
+    }
   });
   TORCH_CHECK(
       valid.load(),
-      "Expected p_in >= 0 && p_in <= 1 to be true, but got false: bernoulli takes "
-      "probabilities in [0, 1]");
+      "Expected p_in >= 0 && p_in <= 1 to be true, but got false: bernoulli takes probabilities in [0, 1]");
+}
+
+template <typename Value, typename Probability>
+void draw_each(const at::Tensor& host, const at::Tensor& probabilities, PhiloxPosition position) {
+  const Probability* p = probabilities.const_data_ptr<Probability>();
+  check_probabilities(p, host.numel());
+  write_in_order<Value>(host, [&](Value* values) {
+    fill_values<Draw<Probability>::kWords>(
+        values, host.numel(), position, [&](const uint32_t* words, Value* value, int64_t index) {
+          *value = static_cast<Value>(Draw<Probability>::unit(words) < p[index]);
+        });
+  });
 }
 
 template <typename RNG>

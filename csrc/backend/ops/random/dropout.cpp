@@ -32,16 +32,16 @@ std::tuple<at::Tensor, at::Tensor> drop(
   const at::Tensor mask = at::empty_like(source, source.options().dtype(c10::CppTypeToScalarType<Mask>::value));
   AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES_AND2(at::kHalf, at::kBFloat16, source.scalar_type(), "fused_dropout", [&] {
     using Compute = at::opmath_type<scalar_t>;
-    const uint64_t below = word_threshold(keep);
+    const WordBelow keeps(keep);
     const Compute scale = static_cast<Compute>(1 / keep);
     const scalar_t* x = source.const_data_ptr<scalar_t>();
     scalar_t* y = output.mutable_data_ptr<scalar_t>();
-    fill_values<1, 1>(
-        mask.mutable_data_ptr<Mask>(), source.numel(), position, [&](const uint32_t* words, Mask* kept, int64_t index) {
-          const bool keeps = words[0] < below;
-          *kept = static_cast<Mask>(keeps);
+    fill_values<1>(
+        mask.mutable_data_ptr<Mask>(), source.numel(), position, [&](const uint32_t* words, Mask* flag, int64_t index) {
+          const bool kept = keeps(words[0]);
+          *flag = static_cast<Mask>(kept);
           // A product, not a choice: a dropped NaN stays one, as on other devices.
-          y[index] = static_cast<scalar_t>(static_cast<Compute>(x[index]) * (keeps ? scale : Compute(0)));
+          y[index] = static_cast<scalar_t>(static_cast<Compute>(x[index]) * (kept ? scale : Compute(0)));
         });
   });
   return {scope.result(with_strides_of(output, host)), scope.result(with_strides_of(mask, host))};

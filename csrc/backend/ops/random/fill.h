@@ -40,40 +40,54 @@ void write_in_order(const at::Tensor& host, const Write& write) {
   host.copy_(ordered);
 }
 
-/// Fills `values[0 .. count)` from the operator's words. `transform(const uint32_t* words, T* values, int64_t index)`
-/// makes kValues values out of kWords words, `index` being that of the first value; both divide a block of 4 words.
-template <int kWords, int kValues, typename T, typename Transform>
-void fill_values(T* values, int64_t count, PhiloxPosition position, const Transform& transform) {
-  static_assert(4 % kWords == 0);
-  constexpr int64_t kGroups = 4 / kWords;                    // groups of values in a block
-  constexpr int64_t kBlockValues = kGroups * kValues;        // values in a block
-  constexpr int64_t kBatch = 64;                             // blocks made at a time: 1 KiB of words
-  const int64_t blocks = (count + kBlockValues - 1) / kBlockValues;
+constexpr int64_t kBatchBlocks = 64;
+constexpr int64_t kBatchWords = 4 * kBatchBlocks;  // 1 KiB, made at a time
+
+/// Calls `body(block, blocks, words)` in parallel for batches of consecutive blocks that together are `blocks` of the
+/// operator; `words` has room for kBatchWords and holds 4 per block.
+template <typename Body>
+void for_batches(int64_t blocks, PhiloxPosition position, const Body& body) {
   for_ranges(blocks, 4096, [&](int64_t begin, int64_t end) {
-    std::array<uint32_t, 4 * kBatch> words;
-    for (int64_t block = begin; block < end; block += kBatch) {
-      const int64_t made = std::min(kBatch, end - block);
+    std::array<uint32_t, kBatchWords> words{};
+    for (int64_t block = begin; block < end; block += kBatchBlocks) {
+      const int64_t made = std::min(kBatchBlocks, end - block);
       philox_words(position, static_cast<uint64_t>(block), made, words.data());
-      const int64_t first = block * kBlockValues;
-      const int64_t whole = std::min(made * kGroups, (count - first) / kValues);
-      for (int64_t group = 0; group < whole; ++group) {
-        const int64_t index = first + group * kValues;
-        transform(words.data() + group * kWords, values + index, index);
-      }
-      if constexpr (kValues > 1) {
-        const int64_t index = first + whole * kValues;
-        if (whole < made * kGroups && index < count) {
-          std::array<T, kValues> last;
-          transform(words.data() + whole * kWords, last.data(), index);
-          std::copy_n(last.data(), count - index, values + index);
-        }
-      }
+      body(block, made, words.data());
     }
   });
 }
 
-/// A word lies below this with probability `p` in [0, 1], to 32 bits; exact for 0 and 1.
-inline uint64_t word_threshold(double p) { return static_cast<uint64_t>(std::llround(p * 0x1p32)); }
+/// Fills `values[0 .. count)`: `transform(const uint32_t* words, T* value, int64_t index)` makes one value of kWords
+/// words (1, 2 or 4). Calls are independent of each other: the loop over them is vectorised where the transform allows.
+template <int kWords, typename T, typename Transform>
+void fill_values(T* values, int64_t count, PhiloxPosition position, const Transform& transform) {
+  static_assert(4 % kWords == 0);
+  constexpr int64_t kBlockValues = 4 / kWords;
+  const int64_t blocks = (count + kBlockValues - 1) / kBlockValues;
+  for_batches(blocks, position, [&](int64_t block, int64_t made, const uint32_t* words) {
+    const int64_t first = block * kBlockValues;
+    const int64_t here = std::min(made * kBlockValues, count - first);
+#pragma omp simd
+    for (int64_t offset = 0; offset < here; ++offset) {
+      transform(words + offset * kWords, values + first + offset, first + offset);
+    }
+  });
+}
+
+/// Says of a word whether it lies in a part of probability `p` in [0, 1], to 32 bits; exact for 0 and 1.
+class WordBelow {
+ public:
+  explicit WordBelow(double p) {
+    const auto threshold = static_cast<uint64_t>(std::llround(p * 0x1p32));
+    threshold_ = static_cast<uint32_t>(threshold);
+    always_ = threshold >> 32 != 0;
+  }
+  bool operator()(uint32_t word) const { return (word < threshold_) | always_; }
+
+ private:
+  uint32_t threshold_;
+  bool always_;
+};
 
 inline uint64_t join_words(const uint32_t* words) { return words[0] | static_cast<uint64_t>(words[1]) << 32; }
 
@@ -83,7 +97,9 @@ struct Draw {
   using Compute = float;
   static constexpr int kWords = 1;
   /// Uniform in [0, 1) with the 24 bits of a float.
-  static float unit(const uint32_t* words) { return static_cast<float>(words[0] >> 8) * 0x1p-24f; }
+  static float unit(const uint32_t* words) {
+    return static_cast<float>(static_cast<int32_t>(words[0] >> 8)) * 0x1p-24f;  // signed: one instruction
+  }
   /// Uniform in (0, 1); double, because a float would round the largest ones to 1.
   static double open_unit(const uint32_t* words) { return (static_cast<double>(words[0]) + 0.5) * 0x1p-32; }
 };

@@ -19,12 +19,23 @@ inline uint64_t scaled_bits(uint64_t bits, uint64_t range) {
 #define MUSA_INTEGER_AND_REAL_TYPES \
   AT_EXPAND(AT_ALL_TYPES), AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES), at::kBool, at::kHalf, at::kBFloat16
 
-template <typename T, typename Transform>
-void fill_from_bits(const at::Tensor& host, PhiloxPosition position, const Transform& transform) {
+/// Fills with 0 .. range - 1 (range 0: all 64 bits) plus `base`. A small range takes one word an element: its numbers
+/// are off from uniform by less than range / 2^32 <= 2^-16.
+template <typename T>
+void fill_range(const at::Tensor& host, PhiloxPosition position, uint64_t range, int64_t base) {
+  const auto offset = [=](uint64_t drawn) {
+    return static_cast<T>(static_cast<int64_t>(drawn + static_cast<uint64_t>(base)));
+  };
   write_in_order<T>(host, [&](T* values) {
-    fill_values<2, 1>(values, host.numel(), position, [&](const uint32_t* words, T* value, int64_t) {
-      *value = transform(join_words(words));
-    });
+    if (range != 0 && range <= 1 << 16) {
+      fill_values<1>(values, host.numel(), position, [&](const uint32_t* words, T* value, int64_t) {
+        *value = offset(words[0] * range >> 32);
+      });
+    } else {
+      fill_values<2>(values, host.numel(), position, [&](const uint32_t* words, T* value, int64_t) {
+        *value = offset(range == 0 ? join_words(words) : scaled_bits(join_words(words), range));
+      });
+    }
   });
 }
 
@@ -48,12 +59,8 @@ struct RandomKernel {
     CardScope scope(self.device(), "aten::random_");
     const at::Tensor host = scope.view(self);
     AT_DISPATCH_V2(
-        host.scalar_type(), "random_kernel_musa", AT_WRAP([&] {
-          const uint64_t range = default_range<scalar_t>();
-          fill_from_bits<scalar_t>(host, position, [=](uint64_t bits) {
-            return static_cast<scalar_t>(range == 0 ? bits : scaled_bits(bits, range));
-          });
-        }),
+        host.scalar_type(), "random_kernel_musa",
+        AT_WRAP([&] { fill_range<scalar_t>(host, position, default_range<scalar_t>(), 0); }),
         MUSA_INTEGER_AND_REAL_TYPES);
   }
 };
@@ -67,13 +74,8 @@ struct RandomFromToKernel {
     CardScope scope(self.device(), "aten::random_");
     const at::Tensor host = scope.view(self);
     AT_DISPATCH_V2(
-        host.scalar_type(), "random_from_to_kernel_musa", AT_WRAP([&] {
-          fill_from_bits<scalar_t>(host, position, [=](uint64_t bits) {
-            const uint64_t drawn = range == 0 ? bits : scaled_bits(bits, range);
-            return static_cast<scalar_t>(static_cast<int64_t>(drawn + static_cast<uint64_t>(base)));
-          });
-        }),
-        MUSA_INTEGER_AND_REAL_TYPES);
+        host.scalar_type(), "random_from_to_kernel_musa",
+        AT_WRAP([&] { fill_range<scalar_t>(host, position, range, base); }), MUSA_INTEGER_AND_REAL_TYPES);
   }
 
   /// All of int64's range.

@@ -63,7 +63,7 @@ void draw_with_replacement(
 void draw_without_replacement(const double* weights, const Shape& shape, PhiloxPosition position, int64_t* result) {
   const int64_t count = shape.rows * shape.categories;
   std::vector<double> arrivals(static_cast<size_t>(count));
-  fill_values<2, 1>(arrivals.data(), count, position, [&](const uint32_t* words, double* arrival, int64_t index) {
+  fill_values<2>(arrivals.data(), count, position, [&](const uint32_t* words, double* arrival, int64_t index) {
     *arrival = -std::log(Draw<double>::open_unit(words)) / weights[index];
   });
   for_ranges(shape.rows, 1, [&](int64_t begin, int64_t end) {

@@ -3,29 +3,19 @@
 #include <ATen/native/DistributionTemplates.h>
 #include <torch/library.h>
 
-#include <numbers>
-
 #include "backend/ops/devices.h"
 #include "backend/ops/random/fill.h"
+#include "backend/ops/random/standard_normal.h"
 
 namespace musa::random {
 namespace {
 
-/// Two independent standard normal numbers (Box and Muller, 1958) from two words (float) or four (double).
-template <typename T>
-std::pair<T, T> normal_pair(const uint32_t* words) {
-  T log_argument, turns;
-  if constexpr (std::is_same_v<T, double>) {
-    log_argument = Draw<double>::open_unit(words);
-    turns = Draw<double>::unit(words + 2);
-  } else {
-    // 32 bits reach 6.7 standard deviations. The float nearest to 1 - 2^-33 is 1: radius 0, which is what it should be.
-    log_argument = (static_cast<float>(words[0]) + 0.5f) * 0x1p-32f;
-    turns = static_cast<float>(words[1] >> 8) * 0x1p-24f;
+template <typename From, typename To, typename Transform>
+void transform_each(const From* from, To* to, int64_t count, const Transform& transform) {
+#pragma omp simd
+  for (int64_t index = 0; index < count; ++index) {
+    to[index] = static_cast<To>(transform(from[index]));
   }
-  const T radius = std::sqrt(T(-2) * std::log(log_argument));
-  const T angle = T(2) * std::numbers::pi_v<T> * turns;
-  return {radius * std::cos(angle), radius * std::sin(angle)};
 }
 
 template <typename Transform>
@@ -36,12 +26,17 @@ void fill_from_normal(
   const at::Tensor host = scope.view(self);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, host.scalar_type(), "normal_musa", [&] {
     using Compute = typename Draw<scalar_t>::Compute;
+    constexpr int64_t kBlockValues = 4 / Draw<scalar_t>::kWords;
+    const int64_t count = host.numel();
     write_in_order<scalar_t>(host, [&](scalar_t* values) {
-      fill_values<2 * Draw<scalar_t>::kWords, 2>(
-          values, host.numel(), position, [&](const uint32_t* words, scalar_t* pair, int64_t) {
-            const auto [first, second] = normal_pair<Compute>(words);
-            pair[0] = static_cast<scalar_t>(transform(first));
-            pair[1] = static_cast<scalar_t>(transform(second));
+      for_batches(
+          (count + kBlockValues - 1) / kBlockValues, position,
+          [&](int64_t block, int64_t blocks, const uint32_t* words) {
+            std::array<Compute, kBatchBlocks * kBlockValues> normals;
+            standard_normals(words, normals.data());
+            scalar_t* out = values + block * kBlockValues;
+            const int64_t here = std::min(blocks * kBlockValues, count - block * kBlockValues);
+            transform_each(normals.data(), out, here, transform);
           });
     });
   });

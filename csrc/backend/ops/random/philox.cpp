@@ -2,19 +2,15 @@
 
 #include <cmath>
 
+#include "backend/ops/random/clones.h"
+
 namespace musa::random {
 namespace {
 
 constexpr int kLanes = 16;
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define MUSA_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define MUSA_CLONES
-#endif
-
 // Lane by lane through each round, so that the compiler turns the inner loops into vector code.
-MUSA_CLONES void sixteen_blocks(uint64_t key, uint64_t low, uint64_t first, uint32_t* words) {
+MUSA_VECTOR_CLONES void sixteen_blocks(uint64_t key, uint64_t low, uint64_t first, uint32_t* words) {
   uint32_t c0[kLanes], c1[kLanes], c2[kLanes], c3[kLanes];
   for (int lane = 0; lane < kLanes; ++lane) {
     const uint64_t high = first + static_cast<uint64_t>(lane);

@@ -48,7 +48,7 @@ at::Tensor& rrelu_out(
     const scalar_t* x = source.const_data_ptr<scalar_t>();
     write_in_order<scalar_t>(host_noise, [&](scalar_t* slopes) {
       write_in_order<scalar_t>(host_out, [&](scalar_t* y) {
-        fill_values<Draw<scalar_t>::kWords, 1>(
+        fill_values<Draw<scalar_t>::kWords>(
             slopes, source.numel(), position, [&](const uint32_t* words, scalar_t* slope, int64_t index) {
               const Compute value = static_cast<Compute>(x[index]);
               if (value <= 0) {

@@ -36,7 +36,7 @@ struct UniformKernel {
       // Rounding may reach the open end; its lower neighbour stands for that sliver.
       const scalar_t last = to > from ? next_below(end) : end;
       write_in_order<scalar_t>(host, [&](scalar_t* values) {
-        fill_values<Draw<scalar_t>::kWords, 1>(
+        fill_values<Draw<scalar_t>::kWords>(
             values, host.numel(), position, [&](const uint32_t* words, scalar_t* value, int64_t) {
               const auto drawn = static_cast<scalar_t>(Draw<scalar_t>::unit(words) * range + base);
               *value = drawn < end ? drawn : last;
@@ -54,7 +54,7 @@ at::Tensor& uniform_(at::Tensor& self, double from, double to, std::optional<at:
 template <typename T, typename Transform>
 void fill_from_open_unit(const at::Tensor& host, PhiloxPosition position, const Transform& transform) {
   write_in_order<T>(host, [&](T* values) {
-    fill_values<Draw<T>::kWords, 1>(values, host.numel(), position, [&](const uint32_t* words, T* value, int64_t) {
+    fill_values<Draw<T>::kWords>(values, host.numel(), position, [&](const uint32_t* words, T* value, int64_t) {
       *value = transform(Draw<T>::open_unit(words));
     });
   });
