@@ -20,13 +20,12 @@ def apply_contract() -> None:
     """Makes `op.supported_dtypes(DEVICE)` the contract. Without it torch's harness would only test the CPU's list."""
     contract = load()
     for op in op_db:
-        forward, backward = contract[(op.name, op.variant_test_name)]
-        # Operators that CUDA doesn't have keep the CPU's list: they run on musa all the same.
-        forward = set(forward or op.dtypes)
+        row = contract[(op.name, op.variant_test_name)]
+        forward = set(op.dtypes if row.cpu_only else row.forward)
         if DEVICE == "cpu":
             forward &= set(op.dtypes)
         op.dtypes = op.dtypesIf[DEVICE] = forward
-        op.backward_dtypes = set(backward)
+        op.backward_dtypes = set(row.backward)
 
 
 apply_contract()

@@ -70,6 +70,19 @@ class DrawsNumbers(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+# Their tensor arguments say how to split, not what, and stay on the CPU on every device.
+HOST_ARGUMENTS = {"tensor_split"}
+
+
+def call(op: Any, sample: Any, move: Transfer, **options: Any) -> Any:
+    """Calls the operator on the device of `move`; a factory is told it, having no tensor to see it from."""
+    kwargs = dict(sample.kwargs)
+    if getattr(op, "is_factory_function", False):
+        kwargs.setdefault("device", "cpu")
+    args = sample.args if op.full_name in HOST_ARGUMENTS else move(sample.args)
+    return op(move(sample.input), *args, **move(kwargs), **options)
+
+
 def is_random(check: Check) -> bool:
     with DrawsNumbers() as mode:
         outcome(check, Transfer("cpu"))
@@ -130,8 +143,9 @@ def _check_one(
 ) -> str | None:
     reference = outcome(check, Transfer("cpu"))
     if reference.error and upcast and dtype not in CPU_DTYPES[op_name]:
-        reference = upcast_reference(check, dtype)
-        if not reference.error:
+        wider = upcast_reference(check, dtype)
+        if not wider.error:
+            reference = wider
             TALLY.upcast.add((op_name, str(dtype)))
     result = outcome(check, Transfer(DEVICE))
     if reference.error:

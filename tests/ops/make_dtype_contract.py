@@ -31,6 +31,8 @@ NOT_OFFERED = {
     "float8_e4m3fnuz": "the fnuz formats are AMD's; CUDA cards refuse them",
     "float8_e5m2fnuz": "the fnuz formats are AMD's; CUDA cards refuse them",
 }
+# Operators that need a kind of tensor the device refuses with one clear error.
+REFUSED = dict.fromkeys(["sparse.mm.reduce", "sparse.sampled_addmm"], "sparse CSR tensors are not offered")
 NO_CUDA_KERNEL = "CUDA has no kernel; musa runs the CPU's by default"
 
 
@@ -63,7 +65,9 @@ def rows() -> list[tuple[str, ...]]:
         backward = op.supported_backward_dtypes("cuda")
         names = {str(dtype).removeprefix("torch.") for dtype in forward | backward}
         notes = [f"without {name}: {NOT_OFFERED[name]}" for name in DTYPE_ORDER if name in names & set(NOT_OFFERED)]
-        if not forward:
+        if op.full_name in REFUSED:
+            forward, backward, notes = set(), set(), [REFUSED[op.full_name]]
+        elif not forward:
             notes.append(NO_CUDA_KERNEL)
         found.append(
             (op.name, op.variant_test_name, op.aten_name or "", cell(forward), cell(backward), "; ".join(notes))

@@ -9,7 +9,7 @@ from torch.testing._internal.opinfo.core import OpInfo
 
 from .compare import tensors_in
 from .device import DEVICE, op_db
-from .harness import Check, check_samples, cotangents, differentiable
+from .harness import HOST_ARGUMENTS, Check, check_samples, cotangents, differentiable
 from .transfer import Transfer
 
 BACKWARD_SAMPLES = 20
@@ -18,7 +18,8 @@ DOUBLE_BACKWARD_SAMPLES = 4
 
 def outputs_and_inputs(op: OpInfo, sample, move: Transfer) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """Differentiable results of the operator, and the arguments they are differentiated by."""
-    first, args, kwargs = move(sample.input), move(sample.args), move(sample.kwargs)
+    first, kwargs = move(sample.input), move(sample.kwargs)
+    args = sample.args if op.full_name in HOST_ARGUMENTS else move(sample.args)
     result = op(first, *args, **kwargs)
     if sample.output_process_fn_grad is not None:
         result = sample.output_process_fn_grad(result)

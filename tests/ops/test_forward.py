@@ -9,7 +9,7 @@ from torch.testing._internal.common_utils import TestCase
 from torch.testing._internal.opinfo.core import OpInfo
 
 from .device import DEVICE, op_db
-from .harness import Check, check_samples
+from .harness import Check, call, check_samples
 from .transfer import Transfer
 
 # Samples per pair: float32 shows the shapes and options, the other dtypes only have to show their kernels.
@@ -22,7 +22,7 @@ def forward_checks(op: OpInfo, dtype: torch.dtype) -> Iterator[Check]:
 
         def check(move: Transfer, sample=sample):
             with torch.no_grad():
-                return op(move(sample.input), *move(sample.args), **move(sample.kwargs))
+                return call(op, sample, move)
 
         yield check
 

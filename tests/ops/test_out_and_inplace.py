@@ -9,7 +9,7 @@ from torch.testing._internal.opinfo.core import OpInfo
 
 from .compare import tensors_in
 from .device import DEVICE, op_db
-from .harness import Check, check_samples
+from .harness import Check, call, check_samples
 from .transfer import Transfer
 
 OUT_SAMPLES = 8
@@ -58,7 +58,7 @@ def out_checks(op: OpInfo, dtype: torch.dtype, make: Callable[[torch.Tensor], to
             pointers = [t.data_ptr() for t in outs]
             out = outs[0] if isinstance(expected, torch.Tensor) else tuple(outs)
             with torch.no_grad():
-                result = op(move(sample.input), *move(sample.args), **move(sample.kwargs), out=out)
+                result = call(op, sample, move, out=out)
             same = [r is o for r, o in zip(tensors_in(result), outs, strict=True)]
             kept = [t.data_ptr() == p for t, p in zip(outs, pointers, strict=True) if p and t.numel()]
             return [outs, same, kept]

@@ -8,7 +8,7 @@ from torch.testing._internal.common_utils import TestCase
 from torch.testing._internal.opinfo.core import OpInfo
 
 from .device import DEVICE, op_db
-from .harness import Check, check_samples
+from .harness import Check, call, check_samples
 from .transfer import Transfer
 
 SAMPLES = 3
@@ -19,7 +19,7 @@ def on_device_checks(op: OpInfo, device: str, dtype: torch.dtype) -> Iterator[Ch
 
         def check(move: Transfer, sample=sample):
             with torch.no_grad():
-                return op(move(sample.input), *move(sample.args), **move(sample.kwargs))
+                return call(op, sample, move)
 
         yield check
 

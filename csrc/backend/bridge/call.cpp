@@ -83,17 +83,27 @@ class Call {
 
   // ---- devices ----
 
+  static constexpr const char* kIndexRule =
+      "indices should be either on cpu or on the same device as the indexed tensor ";
+
+  /// The indices of x[i] and x[i] = v may stay on the CPU, x and v may not.
+  bool is_index(const ArgPlan& argument) const { return plan_.has(kIndexes) && argument.index == 1; }
+
   void note_card(c10::Device device, const ArgPlan& argument) {
     if (C10_LIKELY(!found_)) {
       device_ = device;
       found_ = true;
     } else if (C10_UNLIKELY(device != device_)) {
+      TORCH_CHECK(!is_index(argument), kIndexRule, "(", device_, ")");
       refuse_devices(device_, device, argument.index);
     }
   }
 
   // A tensor that isn't on a card: legal or not, it is judged once the card is known.
   void note_foreign(const at::Tensor& tensor, const ArgPlan& argument) {
+    if (tensor.is_cpu() && is_index(argument)) {
+      return;
+    }
     const bool harmless = tensor.dim() == 0 && tensor.is_cpu() && !argument.written;
     if (foreign_ < 0 && !(harmless && (tensor.unsafeGetTensorImpl()->is_wrapped_number() ||
                                        !plan_.has(kRefusesCpuScalars)))) {
@@ -125,10 +135,7 @@ class Call {
   }
 
   void check_foreign() const {
-    if (plan_.has(kIndexes)) {
-      TORCH_CHECK(foreign_ != 0,
-                  "indices should be either on cpu or on the same device as the indexed tensor (cpu)");
-    }
+    TORCH_CHECK(foreign_ != 0 || !plan_.has(kIndexes), kIndexRule, "(", foreign_device_, ")");
     if (foreign_device_.is_cpu() && plan_.has(kTakesCpuTensors)) {
       return;
     }
