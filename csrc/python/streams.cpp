@@ -43,6 +43,15 @@ void set_stream(int64_t id, c10::DeviceIndex device) {
   set_current_stream(stream_of(id, device));
 }
 
+/// Virtual time between two recorded events, given as torch.Event.event_id. Checks as torch.Event.elapsed_time.
+double elapsed_ms(uintptr_t start, uintptr_t end) {
+  TORCH_CHECK(start != 0 && end != 0, "Both events must be recorded before calculating elapsed time.");
+  int64_t nanoseconds = 0;
+  MUSA_CHECK(
+      musaSimEventElapsedNs(&nanoseconds, reinterpret_cast<musaEvent_t>(start), reinterpret_cast<musaEvent_t>(end)));
+  return static_cast<double>(nanoseconds) * 1e-6;
+}
+
 }  // namespace
 
 void bind_streams(py::module_& module) {
@@ -61,6 +70,7 @@ void bind_streams(py::module_& module) {
   module.def("_stream_handle", wrap_pybind_function([](int64_t id, c10::DeviceIndex device) {
                return reinterpret_cast<uintptr_t>(native_stream(stream_of(id, device)));
              }));
+  module.def("_event_elapsed_ms", wrap_pybind_function(elapsed_ms));
   module.def("_stream_tail_ns", wrap_pybind_function([](int64_t id, c10::DeviceIndex device) {
                return musaSimStreamTail(native_stream(stream_of(id, device)));
              }));

@@ -86,6 +86,16 @@ class Event(torch.Event):
         """What is launched on `stream` (default: the current stream) from now on waits for this event."""
         super().wait(current_stream() if stream is None else stream)
 
+    def elapsed_time(self, end_event: torch.Event) -> float:
+        """Milliseconds of the card's virtual time from this event to `end_event`.
+
+        Raises RuntimeError when one of them isn't recorded, doesn't time, or lies ahead of the host's virtual clock.
+        """
+        if end_event.device.type != "musa":
+            raise RuntimeError(f"elapsed_time needs two events of musa, and the second one is of {end_event.device}")
+        # torch.Event's own method takes no object of a subclass as the second event.
+        return _C._event_elapsed_ms(self.event_id, end_event.event_id)
+
     def __repr__(self) -> str:
         return f"torch.musa.Event(device={self.device}, event_id={self.event_id})"
 
