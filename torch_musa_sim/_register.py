@@ -9,7 +9,7 @@ import torch
 
 from torch_musa_sim import _build_info
 
-_SUBMODULES = ("amp", "device", "memory", "random", "streams", "types")
+_SUBMODULES = ("amp", "device", "memory", "operators", "random", "streams", "types")
 _registered = False
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from torch._C import OutOfMemoryError
 
 from torch_musa_sim._C import _MusaDeviceProperties
-from torch_musa_sim.musa import _utils, amp, memory, random, streams, types
+from torch_musa_sim.musa import _utils, amp, memory, operators, random, streams, types
 from torch_musa_sim.musa.amp import get_amp_supported_dtype
 from torch_musa_sim.musa.device import (
     _exchange_device,
@@ -52,6 +52,7 @@ from torch_musa_sim.musa.memory import (
     reset_peak_memory_stats,
     set_per_process_memory_fraction,
 )
+from torch_musa_sim.musa.operators import OperatorStatistics, op_statistics, reset_op_statistics
 from torch_musa_sim.musa.random import (
     get_rng_state,
     get_rng_state_all,
@@ -79,6 +80,7 @@ globals().update(LEGACY_TYPES)
 
 __all__ = [
     "Event",
+    "OperatorStatistics",
     "OutOfMemoryError",
     "Stream",
     "StreamContext",
@@ -120,10 +122,13 @@ __all__ = [
     "memory_stats",
     "memory_stats_as_nested_dict",
     "memory_summary",
+    "op_statistics",
+    "operators",
     "random",
     "reset_accumulated_memory_stats",
     "reset_max_memory_allocated",
     "reset_max_memory_cached",
+    "reset_op_statistics",
     "reset_peak_memory_stats",
     "seed",
     "seed_all",
