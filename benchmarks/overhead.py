@@ -1,7 +1,8 @@
 """What an operator on `musa` costs beside the same operator on the CPU device: `python benchmarks/overhead.py`.
 
 Small rows (8x8 tensors) show the price of dispatch: the bridge, the allocator, the op counters and the virtual clock,
-all of them on. Large rows show what the caching allocator saves: the CPU device maps and page-faults every large result.
+all of them on. Large rows show what the caching allocator saves: the CPU device maps and page-faults each
+large result.
 
 Both devices are measured in one process with 1 thread. Short batches of calls alternate between them, the cost of a
 call is the least thread CPU time per call over all batches (least, because whatever disturbs a batch only adds), and a
