@@ -14,14 +14,15 @@ using at::Scalar;
 using at::ScalarType;
 using at::Tensor;
 
-at::Tensor refuse_binary_cross_entropy(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
-                                       int64_t) {
+at::Tensor refuse_binary_cross_entropy(
+    const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&, int64_t) {
   // The log of a sigmoid rounded to 16 bits is -inf too easily; CUDA refuses this op under autocast as well.
-  TORCH_CHECK(false,
-              "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast on musa: their "
-              "logarithm needs the precision that the sigmoid before them has already lost. Drop the sigmoid and use "
-              "torch.nn.functional.binary_cross_entropy_with_logits or torch.nn.BCEWithLogitsLoss, which are safe, or "
-              "run this loss inside torch.autocast(\"musa\", enabled=False) on float32 inputs.");
+  TORCH_CHECK(
+      false,
+      "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast on musa: their "
+      "logarithm needs the precision that the sigmoid before them has already lost. Drop the sigmoid and use "
+      "torch.nn.functional.binary_cross_entropy_with_logits or torch.nn.BCEWithLogitsLoss, which are safe, or "
+      "run this loss inside torch.autocast(\"musa\", enabled=False) on float32 inputs.");
 }
 
 TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }

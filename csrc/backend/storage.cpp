@@ -64,17 +64,18 @@ c10::intrusive_ptr<c10::StorageImpl> fresh_twin(size_t nbytes, c10::DeviceIndex 
       allocate_alias(nbytes, device, current_native_stream(device)), &switching_allocator(), /*resizable=*/true);
 }
 
-c10::intrusive_ptr<c10::StorageImpl> create_storage(c10::StorageImpl::use_byte_size_t /*tag*/, c10::SymInt size_bytes,
-                                                    c10::DataPtr data, c10::Allocator* allocator, bool resizable) {
+c10::intrusive_ptr<c10::StorageImpl> create_storage(
+    c10::StorageImpl::use_byte_size_t /*tag*/, c10::SymInt size_bytes, c10::DataPtr data, c10::Allocator* allocator,
+    bool resizable) {
   if (data.get() == nullptr && !size_bytes.is_heap_allocated()) {
     // torch.UntypedStorage(n, device="musa") leaves the allocation to us; its device is the current one.
-    const c10::DeviceIndex device = data.device().type() == kMusa ? resolve_device(data.device().index())
-                                                                 : current_device();
-    return c10::make_intrusive<MusaStorage>(static_cast<size_t>(size_bytes.as_int_unchecked()),
-                                            c10::Device(kMusa, device));
+    const c10::DeviceIndex device =
+        data.device().type() == kMusa ? resolve_device(data.device().index()) : current_device();
+    return c10::make_intrusive<MusaStorage>(
+        static_cast<size_t>(size_bytes.as_int_unchecked()), c10::Device(kMusa, device));
   }
-  return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), std::move(size_bytes),
-                                               std::move(data), allocator, resizable);
+  return c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), std::move(size_bytes), std::move(data), allocator, resizable);
 }
 
 }  // namespace
@@ -82,8 +83,9 @@ c10::intrusive_ptr<c10::StorageImpl> create_storage(c10::StorageImpl::use_byte_s
 MusaStorage::MusaStorage(size_t nbytes, c10::Device device) : MusaStorage(fresh_twin(nbytes, device.index()), device) {}
 
 MusaStorage::MusaStorage(c10::intrusive_ptr<c10::StorageImpl> twin, c10::Device device)
-    : c10::StorageImpl(use_byte_size_t(), static_cast<int64_t>(twin->nbytes()),
-                       c10::DataPtr(device_address(*twin), device), device_allocator(), /*resizable=*/true),
+    : c10::StorageImpl(
+          use_byte_size_t(), static_cast<int64_t>(twin->nbytes()), c10::DataPtr(device_address(*twin), device),
+          device_allocator(), /*resizable=*/true),
       twin_(std::move(twin)) {}
 
 c10::StorageImpl* MusaStorage::twin() const {
@@ -114,17 +116,18 @@ c10::intrusive_ptr<c10::StorageImpl> twin_of(c10::StorageImpl* storage) {
     }
   }
   const void* address = storage->data();
-  TORCH_CHECK(address == nullptr || musart::is_device_pointer(address), "A storage on ", storage->device(),
-              " points to ", address, ", which is not memory of a simulated card. Copy the data with .to(\"musa\") "
-              "instead of wrapping a host pointer.");
-  auto* keep = new c10::intrusive_ptr<c10::StorageImpl>(
-      c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
-  c10::DataPtr data(address == nullptr ? nullptr : musart::to_alias(address), keep,
-                    [](void* held) { delete static_cast<c10::intrusive_ptr<c10::StorageImpl>*>(held); },
-                    c10::Device(c10::kCPU));
-  return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
-                                               static_cast<int64_t>(storage->nbytes()), std::move(data),
-                                               &switching_allocator(), /*resizable=*/true);
+  TORCH_CHECK(
+      address == nullptr || musart::is_device_pointer(address), "A storage on ", storage->device(), " points to ",
+      address,
+      ", which is not memory of a simulated card. Copy the data with .to(\"musa\") "
+      "instead of wrapping a host pointer.");
+  auto* keep = new c10::intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
+  c10::DataPtr data(
+      address == nullptr ? nullptr : musart::to_alias(address), keep,
+      [](void* held) { delete static_cast<c10::intrusive_ptr<c10::StorageImpl>*>(held); }, c10::Device(c10::kCPU));
+  return c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(storage->nbytes()), std::move(data),
+      &switching_allocator(), /*resizable=*/true);
 }
 
 void resize_storage(const c10::Storage& storage, size_t nbytes) {

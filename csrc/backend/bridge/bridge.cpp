@@ -75,14 +75,14 @@ void register_bridge() {
           op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
         continue;
       }
-      registrations->push_back(
-          dispatcher.registerImpl(name, c10::DispatchKey::PrivateUse1,
-                                  c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<BridgeKernel>()),
-                                  std::nullopt, nullptr, "torch_musa_sim bridge"));
+      registrations->push_back(dispatcher.registerImpl(
+          name, c10::DispatchKey::PrivateUse1,
+          c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<BridgeKernel>()), std::nullopt, nullptr,
+          "torch_musa_sim bridge"));
     }
-    registrations->push_back(dispatcher.registerFallback(c10::DispatchKey::PrivateUse1,
-                                                         c10::KernelFunction::makeFromBoxedFunction<&fallback>(),
-                                                         "torch_musa_sim bridge"));
+    registrations->push_back(dispatcher.registerFallback(
+        c10::DispatchKey::PrivateUse1, c10::KernelFunction::makeFromBoxedFunction<&fallback>(),
+        "torch_musa_sim bridge"));
     return true;
   }();
   (void)once;

@@ -4,8 +4,8 @@
 namespace musa {
 
 /// Registers the bridge for every operator with a CPU kernel and no kernel of our own, and as the fallback for all
-/// others. Explicit registration is needed where a composite kernel would win over a fallback. Idempotent; call it after
-/// the native kernels are registered.
+/// others. Explicit registration is needed where a composite kernel would win over a fallback. Idempotent; call it
+/// after the native kernels are registered.
 void register_bridge();
 
 }  // namespace musa

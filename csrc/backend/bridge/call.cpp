@@ -6,6 +6,7 @@
 
 #include "backend/bridge/below_autograd.h"
 #include "backend/bridge/cost.h"
+#include "backend/bridge/strict.h"
 #include "backend/bridge/wrap.h"
 #include "backend/generator.h"
 #include "backend/runtime/check.h"
@@ -32,8 +33,7 @@ struct Shown {
 
 class Call {
  public:
-  Call(const Plan& plan, Stack* stack)
-      : plan_(plan), stack_(stack), base_(stack->size() - plan.arg_count) {}
+  Call(const Plan& plan, Stack* stack) : plan_(plan), stack_(stack), base_(stack->size() - plan.arg_count) {}
 
   ~Call() {
     for (Shown& argument : shown_) {
@@ -76,9 +76,10 @@ class Call {
   IValue& argument(size_t index) { return (*stack_)[base_ + index]; }
 
   [[noreturn]] void refuse_devices(c10::Device one, c10::Device other, size_t index) const {
-    TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ", one, " and ",
-                other, "! (when checking argument for argument ", plan_.arg_names[index], " in method wrapper_MUSA_",
-                plan_.method, ")");
+    TORCH_CHECK(
+        false, "Expected all tensors to be on the same device, but found at least two devices, ", one, " and ", other,
+        "! (when checking argument for argument ", plan_.arg_names[index], " in method wrapper_MUSA_", plan_.method,
+        ")");
   }
 
   // ---- devices ----
@@ -105,8 +106,8 @@ class Call {
       return;
     }
     const bool harmless = tensor.dim() == 0 && tensor.is_cpu() && !argument.written;
-    if (foreign_ < 0 && !(harmless && (tensor.unsafeGetTensorImpl()->is_wrapped_number() ||
-                                       !plan_.has(kRefusesCpuScalars)))) {
+    if (foreign_ < 0 &&
+        !(harmless && (tensor.unsafeGetTensorImpl()->is_wrapped_number() || !plan_.has(kRefusesCpuScalars)))) {
       foreign_ = argument.index;
       foreign_device_ = tensor.device();
     }
@@ -159,6 +160,7 @@ class Call {
     const c10::ScalarType type = c10::typeMetaToScalarType(impl->dtype());
     if (shown_.empty()) {
       cost_.dtype = cost_dtype(type);
+      check_accepted(plan_.accepted_dtypes, type, plan_.method);
     }
     bool temporary = false;
     if (C10_UNLIKELY(plan_.upcasts)) {
@@ -236,8 +238,8 @@ class Call {
           if (value.isList()) {
             c10::List<std::optional<at::Tensor>> list;
             for (const IValue& element : value.toListRef()) {
-              list.push_back(element.isTensor() ? std::make_optional(show_element(element.toTensor(), plan))
-                                                : std::nullopt);
+              list.push_back(
+                  element.isTensor() ? std::make_optional(show_element(element.toTensor(), plan)) : std::nullopt);
               if (plan_.has(kIndexes) && element.isTensor() && element.toTensor().defined()) {
                 const c10::ScalarType type = element.toTensor().scalar_type();
                 synchronizes_ |= type == c10::ScalarType::Bool || type == c10::ScalarType::Byte;
@@ -323,8 +325,9 @@ class Call {
         original->set_storage_keep_dtype(take_storage(shown->storage(), device_, plan_.counters));
       }
     }
-    if (C10_UNLIKELY(shown->sizes() != original->sizes() || shown->strides() != original->strides() ||
-                     shown->storage_offset() != original->storage_offset())) {
+    if (C10_UNLIKELY(
+            shown->sizes() != original->sizes() || shown->strides() != original->strides() ||
+            shown->storage_offset() != original->storage_offset())) {
       original->set_sizes_and_strides(shown->sizes(), shown->strides(), shown->storage_offset());
     }
   }

@@ -31,8 +31,9 @@ double attention(const torch::jit::Stack& stack, size_t query, size_t causal, bo
     return 0;
   }
   const auto count = backward ? attention_backward_flops : attention_flops;
-  return count(q->size(0), q->size(1), q->size(2), k->size(2), q->size(3), v->size(3),
-               causal < stack.size() && stack[causal].isBool() && stack[causal].toBool());
+  return count(
+      q->size(0), q->size(1), q->size(2), k->size(2), q->size(3), v->size(3),
+      causal < stack.size() && stack[causal].isBool() && stack[causal].toBool());
 }
 
 }  // namespace

@@ -39,8 +39,9 @@ std::vector<OpStatistics> op_statistics() {
   std::vector<OpStatistics> statistics;
   for (const OpCounters& op : all.all) {
     if (const uint64_t calls = op.calls.load(std::memory_order_relaxed)) {
-      statistics.push_back({op.name, op.bridged, calls, op.bytes.load(std::memory_order_relaxed),
-                            op.device_ns.load(std::memory_order_relaxed), op.copies.load(std::memory_order_relaxed)});
+      statistics.push_back(
+          {op.name, op.bridged, calls, op.bytes.load(std::memory_order_relaxed),
+           op.device_ns.load(std::memory_order_relaxed), op.copies.load(std::memory_order_relaxed)});
     }
   }
   return statistics;

@@ -59,8 +59,8 @@ CardScope::~CardScope() {
   musaSimSpan span{};
   // A stream that exists can be launched on; an error here could only be a fork, which `prepare` has refused.
   if (launch_ == Launch::kCopy) {
-    (void)musaSimLaunchCopy(stream_, copy_to_, copy_from_, static_cast<size_t>(cost_.bytes), copy_pinned_ ? 1 : 0,
-                            &span);
+    (void)musaSimLaunchCopy(
+        stream_, copy_to_, copy_from_, static_cast<size_t>(cost_.bytes), copy_pinned_ ? 1 : 0, &span);
   } else {
     (void)musaSimLaunch(stream_, &cost_, &span);
   }

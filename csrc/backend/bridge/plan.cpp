@@ -2,6 +2,8 @@
 
 #include <ATen/core/jit_type.h>
 
+#include "backend/bridge/strict.h"
+
 namespace musa {
 
 namespace {
@@ -33,7 +35,8 @@ std::optional<ArgKind> kind_of(const c10::Type& type) {
       if (inner(type) == TypeKind::TensorType) {
         return ArgKind::kTensorList;
       }
-      if (inner(type) == TypeKind::OptionalType && type.containedType(0)->containedType(0)->kind() == TypeKind::TensorType) {
+      if (inner(type) == TypeKind::OptionalType &&
+          type.containedType(0)->containedType(0)->kind() == TypeKind::TensorType) {
         return ArgKind::kOptionalTensorList;
       }
       return std::nullopt;
@@ -78,6 +81,7 @@ Plan::Plan(const c10::OperatorHandle& op) {
     facts.flags |= kNoLaunch;
   }
   upcasts = has_upcast(method);
+  accepted_dtypes = musa::accepted_dtypes(method);
   counters = &counters_of(name, /*bridged=*/true);
 }
 

@@ -33,6 +33,7 @@ struct Plan {
   bool writes;
   OpFacts facts;
   bool upcasts;
+  uint64_t accepted_dtypes;  // of the first tensor; see strict.h
   OpCounters* counters;
 
   bool has(OpFlags flag) const { return (facts.flags & flag) != 0; }

@@ -12,8 +12,8 @@ namespace musa {
 
 namespace {
 
-constexpr c10::DispatchKeySet kBits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative,
-                                     c10::DispatchKey::ZeroTensor});
+constexpr c10::DispatchKeySet kBits(
+    {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor});
 
 // Reaches what TensorImpl keeps for its subclasses. Copying its metadata is several times cheaper than
 // set_sizes_and_strides, which checks the strides and works out contiguity once more.
@@ -36,15 +36,19 @@ thread_local __attribute__((tls_model("initial-exec"))) Spare spare;
 
 [[noreturn]] void refuse(c10::TensorImpl* tensor, const char* op) {
   const c10::DispatchKeySet keys = tensor->key_set();
-  if (keys.has_any(c10::DispatchKeySet({c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
-                                        c10::DispatchKey::Python, c10::DispatchKey::Functionalize}))) {
+  if (keys.has_any(
+          c10::DispatchKeySet(
+              {c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Python,
+               c10::DispatchKey::Functionalize}))) {
     TORCH_CHECK_NOT_IMPLEMENTED(
         false, "The musa kernel of ", op, " was given a wrapper tensor (", c10::toString(keys.highestPriorityTypeId()),
-        ") instead of the tensor inside. A transform (vmap, grad, a tensor subclass) has passed it on without unwrapping; "
+        ") instead of the tensor inside. A transform (vmap, grad, a tensor subclass) has passed it on without "
+        "unwrapping; "
         "the op needs a batching rule or a __torch_dispatch__ of its own.");
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(false, op, ": argument of layout ", tensor->layout(),
-                              " is not supported on musa. Use .to_dense(), or run this op on the CPU.");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, op, ": argument of layout ", tensor->layout(),
+      " is not supported on musa. Use .to_dense(), or run this op on the CPU.");
 }
 
 }  // namespace
@@ -101,8 +105,9 @@ c10::intrusive_ptr<c10::TensorImpl> take_on(c10::TensorImpl* cpu, c10::Storage s
 }
 
 c10::intrusive_ptr<c10::TensorImpl> take(c10::TensorImpl* cpu, c10::Device device, OpCounters* counters) {
-  TORCH_CHECK_NOT_IMPLEMENTED(cpu->has_storage() && cpu->layout() == c10::kStrided, "A result of layout ",
-                              cpu->layout(), " is not supported on musa. Run this op on the CPU.");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      cpu->has_storage() && cpu->layout() == c10::kStrided, "A result of layout ", cpu->layout(),
+      " is not supported on musa. Run this op on the CPU.");
   return take_on(cpu, take_storage(cpu->storage(), device, counters));
 }
 

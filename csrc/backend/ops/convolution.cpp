@@ -5,6 +5,7 @@
 
 #include "backend/bridge/flops.h"
 #include "backend/bridge/host_view.h"
+#include "backend/bridge/strict.h"
 #include "backend/ops/devices.h"
 
 namespace musa {
@@ -16,6 +17,8 @@ at::Tensor convolution(
     int64_t groups) {
   constexpr const char* kOp = "aten::convolution_overrideable";
   CardScope scope(common_device(kOp, {{"input", input}, {"weight", weight}, {"bias", or_undefined(bias)}}), kOp);
+  static const uint64_t accepted = accepted_dtypes("conv2d");
+  check_accepted(accepted, input.scalar_type(), "convolution");
   const at::Tensor output = at::convolution(
       scope.view(input), scope.view(weight), scope.view(bias), stride, padding, dilation, transposed, output_padding,
       groups);

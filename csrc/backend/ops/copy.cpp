@@ -16,10 +16,12 @@ namespace {
 int card_of(const at::Tensor& tensor) { return tensor.device().type() == kMusa ? tensor.device().index() : -1; }
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
-  TORCH_CHECK(card_of(self) >= 0 || self.is_cpu(), "Can't copy from ", self.device(), " to ", dst.device(),
-              "; copy through the CPU");
-  TORCH_CHECK(card_of(dst) >= 0 || dst.is_cpu(), "Can't copy from ", self.device(), " to ", dst.device(),
-              "; copy through the CPU");
+  TORCH_CHECK(
+      card_of(self) >= 0 || self.is_cpu(), "Can't copy from ", self.device(), " to ", dst.device(),
+      "; copy through the CPU");
+  TORCH_CHECK(
+      card_of(dst) >= 0 || dst.is_cpu(), "Can't copy from ", self.device(), " to ", dst.device(),
+      "; copy through the CPU");
   const int from = card_of(self);
   const int to = card_of(dst);
   const c10::Device device = from >= 0 ? self.device() : dst.device();

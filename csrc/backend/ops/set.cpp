@@ -12,8 +12,8 @@ namespace musa {
 
 namespace {
 
-at::Tensor& set_storage_view(at::Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef size,
-                             c10::IntArrayRef stride) {
+at::Tensor& set_storage_view(
+    at::Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef size, c10::IntArrayRef stride) {
   at::native::checkSetStorage(self, source, offset, size, stride);
   c10::TensorImpl* impl = self.unsafeGetTensorImpl();
   impl->set_storage_offset(offset);
@@ -23,8 +23,8 @@ at::Tensor& set_storage_view(at::Tensor& self, at::Storage source, int64_t offse
   } else {
     impl->set_sizes_and_strides(size, stride, offset);
   }
-  const size_t needed = at::detail::computeStorageNbytes(impl->sizes(), impl->strides(), impl->itemsize(),
-                                                         static_cast<size_t>(offset));
+  const size_t needed =
+      at::detail::computeStorageNbytes(impl->sizes(), impl->strides(), impl->itemsize(), static_cast<size_t>(offset));
   if (impl->numel() > 0 && needed > self.storage().nbytes()) {
     resize_storage(self.storage(), needed);
   }
@@ -49,8 +49,7 @@ at::Tensor& set_nothing(at::Tensor& self) {
 }
 
 void record_stream(at::Tensor& self, at::Stream stream) {
-  TORCH_CHECK(stream.device_type() == kMusa, "record_stream: expected a musa stream but got one of ",
-              stream.device());
+  TORCH_CHECK(stream.device_type() == kMusa, "record_stream: expected a musa stream but got one of ", stream.device());
   if (void* data = self.storage().mutable_data()) {
     record_block_stream(data, native_stream(stream));
   }

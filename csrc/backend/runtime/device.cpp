@@ -48,9 +48,10 @@ void set_device(c10::DeviceIndex device) {
     return;
   }
   const c10::DeviceIndex count = device_count_checked();
-  TORCH_CHECK(device >= 0 && device < count, "MUSA device index ", static_cast<int>(device), " is out of range: ",
-              count == 0 ? "no card is visible (MUSA_VISIBLE_DEVICES)"
-                         : c10::str("visible cards are 0 .. ", static_cast<int>(count) - 1));
+  TORCH_CHECK(
+      device >= 0 && device < count, "MUSA device index ", static_cast<int>(device), " is out of range: ",
+      count == 0 ? "no card is visible (MUSA_VISIBLE_DEVICES)"
+                 : c10::str("visible cards are 0 .. ", static_cast<int>(count) - 1));
   MUSA_CHECK(musaSetDevice(device));
   thread_device = device;
 }
@@ -68,9 +69,9 @@ c10::DeviceIndex resolve_device(c10::DeviceIndex device) {
     return thread_device;
   }
   const int count = initialized.load(std::memory_order_acquire) ? musaSimArenaInfo.cards : device_count_checked();
-  TORCH_CHECK(device < count, "MUSA device index ", static_cast<int>(device), " is out of range: ",
-              count == 0 ? "no card is visible (MUSA_VISIBLE_DEVICES)"
-                         : c10::str("visible cards are 0 .. ", count - 1));
+  TORCH_CHECK(
+      device < count, "MUSA device index ", static_cast<int>(device), " is out of range: ",
+      count == 0 ? "no card is visible (MUSA_VISIBLE_DEVICES)" : c10::str("visible cards are 0 .. ", count - 1));
   return device;
 }
 
@@ -79,9 +80,10 @@ void ensure_initialized() {
     return;
   }
   MUSA_CHECK(musaSimInit());
-  TORCH_CHECK(musaSimArenaInfo.cards > 0,
-              "No MUSA card is visible: MUSA_VISIBLE_DEVICES is empty or names no card. Unset it, or name cards "
-              "(\"0,1\").");
+  TORCH_CHECK(
+      musaSimArenaInfo.cards > 0,
+      "No MUSA card is visible: MUSA_VISIBLE_DEVICES is empty or names no card. Unset it, or name cards "
+      "(\"0,1\").");
   initialized.store(true, std::memory_order_release);
 }
 

@@ -58,10 +58,11 @@ class MusaGuardImpl final : public c10::impl::DeviceGuardImplInterface {
     MUSA_CHECK(musaDeviceSynchronize());
   }
 
-  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device,
-              const c10::EventFlag flag) const override {
-    TORCH_CHECK(device < 0 || device == stream.device_index(), "A MUSA event of musa:", static_cast<int>(device),
-                " can't be recorded on a stream of musa:", static_cast<int>(stream.device_index()));
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device, const c10::EventFlag flag)
+      const override {
+    TORCH_CHECK(
+        device < 0 || device == stream.device_index(), "A MUSA event of musa:", static_cast<int>(device),
+        " can't be recorded on a stream of musa:", static_cast<int>(stream.device_index()));
     auto handle = static_cast<musaEvent_t>(*event);
     if (handle == nullptr) {
       ensure_initialized();
@@ -90,11 +91,9 @@ class MusaGuardImpl final : public c10::impl::DeviceGuardImplInterface {
     }
   }
   double elapsedTime(void* start, void* end, const c10::DeviceIndex /*device*/) const override {
-    TORCH_CHECK(start != nullptr && end != nullptr,
-                "Both events must be recorded before calculating elapsed time.");
+    TORCH_CHECK(start != nullptr && end != nullptr, "Both events must be recorded before calculating elapsed time.");
     int64_t nanoseconds = 0;
-    MUSA_CHECK(
-        musaSimEventElapsedNs(&nanoseconds, static_cast<musaEvent_t>(start), static_cast<musaEvent_t>(end)));
+    MUSA_CHECK(musaSimEventElapsedNs(&nanoseconds, static_cast<musaEvent_t>(start), static_cast<musaEvent_t>(end)));
     return static_cast<double>(nanoseconds) * 1e-6;
   }
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {

@@ -43,8 +43,9 @@ Current& thread_current(c10::DeviceIndex device) {
   if (C10_UNLIKELY(index >= thread_streams.size())) {
     ensure_initialized();
     thread_streams.resize(static_cast<size_t>(musaSimArenaInfo.cards));
-    TORCH_CHECK(index < thread_streams.size(), "MUSA device index ", index, " is out of range: visible cards are 0 .. ",
-                thread_streams.size() - 1);
+    TORCH_CHECK(
+        index < thread_streams.size(), "MUSA device index ", index, " is out of range: visible cards are 0 .. ",
+        thread_streams.size() - 1);
   }
   return thread_streams[index];
 }
@@ -115,8 +116,10 @@ musaStream_t native_stream(c10::Stream stream) {
   if (stream.id() == 0) {
     return default_native(device);
   }
-  TORCH_CHECK(stream.id() >= 1 && stream.id() <= kSlots, "Unknown MUSA stream id ", stream.id(), " on musa:",
-              static_cast<int>(device), "; streams come from torch.musa.Stream() or torch.Stream(device=\"musa\")");
+  TORCH_CHECK(
+      stream.id() >= 1 && stream.id() <= kSlots, "Unknown MUSA stream id ", stream.id(),
+      " on musa:", static_cast<int>(device),
+      "; streams come from torch.musa.Stream() or torch.Stream(device=\"musa\")");
   return pool_native(device, static_cast<int>(stream.id() - 1));
 }
 
