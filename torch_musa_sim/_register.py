@@ -28,7 +28,7 @@ def register() -> None:
     from torch_musa_sim import _C  # loads the libraries; native kernels, guard and hooks register themselves
 
     _C._register()
-    atexit.register(_C._stop_autograd_threads)  # or a clean script could end with an abort
+    atexit.register(_C._settle_autograd_threads)  # or a clean script could end with an abort
     torch.utils.rename_privateuse1_backend("musa")
     from torch_musa_sim import musa
 

@@ -20,9 +20,4 @@ inline void sync_thread_count() {
   }
 }
 
-/// Ends autograd's device threads and waits for them (torch's limit: 10 s). Call it once, without the GIL, when the
-/// interpreter is about to finalise: a thread that still drops its last task then would ask for the GIL, be unwound by
-/// Python and abort the process. No backward can run afterwards. Does nothing in a forked child, which has no threads.
-void stop_autograd_threads();
-
 }  // namespace musa
