@@ -10,7 +10,8 @@ namespace musa {
 /// inside must not be cast again. A few nanoseconds.
 class BelowAutograd {
  public:
-  BelowAutograd() : state_(c10::AutogradState::get_tls_state()), keys_(c10::impl::raw_local_dispatch_key_set) {
+  BelowAutograd()
+      : state_(c10::AutogradState::get_tls_state()), tls_(&c10::impl::raw_local_dispatch_key_set), keys_(*tls_) {
     grad_ = state_.get_grad_mode();
     forward_grad_ = state_.get_fw_grad_mode();
     inference_ = state_.get_inference_mode();
@@ -39,16 +40,17 @@ class BelowAutograd {
     c10::impl::PODLocalDispatchKeySet below = keys_;
     below.set_included(keys_.included().remove(c10::DispatchKey::ADInplaceOrView));
     below.set_excluded(keys_.excluded() | c10::autograd_dispatch_keyset | c10::autocast_dispatch_keyset);
-    c10::impl::raw_local_dispatch_key_set = below;
+    *tls_ = below;
   }
   void leave() {
-    c10::impl::raw_local_dispatch_key_set = keys_;
+    *tls_ = keys_;
     state_.set_grad_mode(grad_);
     state_.set_fw_grad_mode(forward_grad_);
     state_.set_inference_mode(inference_);
   }
 
   c10::AutogradState& state_;
+  c10::impl::PODLocalDispatchKeySet* tls_;  // looked up once: each access is a call into the loader
   c10::impl::PODLocalDispatchKeySet keys_;
   bool grad_;
   bool forward_grad_;

@@ -36,18 +36,23 @@ struct Current {
   c10::StreamId id = 0;
   musaStream_t native = nullptr;
 };
+// The array is found through plain pointers, without the check for first use that a thread_local object costs.
 thread_local std::vector<Current> thread_streams;
+constinit thread_local Current* streams_begin __attribute__((tls_model("initial-exec"))) = nullptr;
+constinit thread_local size_t streams_count __attribute__((tls_model("initial-exec"))) = 0;
 
 Current& thread_current(c10::DeviceIndex device) {
   const auto index = static_cast<size_t>(device);
-  if (C10_UNLIKELY(index >= thread_streams.size())) {
+  if (C10_UNLIKELY(index >= streams_count)) {
     ensure_initialized();
     thread_streams.resize(static_cast<size_t>(musaSimArenaInfo.cards));
+    streams_begin = thread_streams.data();
+    streams_count = thread_streams.size();
     TORCH_CHECK(
         index < thread_streams.size(), "MUSA device index ", index, " is out of range: visible cards are 0 .. ",
         thread_streams.size() - 1);
   }
-  return thread_streams[index];
+  return streams_begin[index];
 }
 
 musaStream_t default_native(c10::DeviceIndex device) {
@@ -95,7 +100,7 @@ c10::Stream current_stream(c10::DeviceIndex device) {
   const c10::DeviceIndex index = resolve_device(device);
   const auto position = static_cast<size_t>(index);
   // A thread that never switched is on the default stream; asking must not initialise the device.
-  return make_stream(index, position < thread_streams.size() ? thread_streams[position].id : 0);
+  return make_stream(index, position < streams_count ? streams_begin[position].id : 0);
 }
 
 void set_current_stream(c10::Stream stream) {

@@ -8,7 +8,7 @@
 
 namespace musa::detail {
 
-thread_local ThreadKind thread_kind = ThreadKind::kUnknown;
+constinit thread_local ThreadKind thread_kind = ThreadKind::kUnknown;
 
 namespace {
 

@@ -8,7 +8,7 @@ namespace musa {
 
 namespace detail {
 enum class ThreadKind : unsigned char { kUnknown, kOther, kAutograd };
-extern thread_local ThreadKind thread_kind;
+extern constinit thread_local ThreadKind thread_kind __attribute__((tls_model("initial-exec"), visibility("hidden")));
 void sync_autograd_thread();
 }  // namespace detail
 
