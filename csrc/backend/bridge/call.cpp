@@ -2,11 +2,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 #include "backend/bridge/cost.h"
 #include "backend/bridge/frame.h"
 #include "backend/bridge/wrap.h"
 #include "backend/generator.h"
 #include "backend/runtime/device.h"
+#include "backend/runtime/one_thread.h"
 
 namespace musa {
 
@@ -30,6 +33,10 @@ class Call final : private Frame {
       }
       if (C10_UNLIKELY(plan_.facts.flops != FlopRule::kNone)) {
         add_flops(operator_flops(plan_.facts.flops, *stack_, base_));
+      }
+      std::optional<OneThread> alone;
+      if (C10_UNLIKELY(plan_.has(kSerialAccumulation) && argument(3).toBool())) {
+        alone.emplace();
       }
       op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack_);
       if (C10_UNLIKELY(upcast_)) {

@@ -22,6 +22,9 @@ enum OpFlags : uint32_t {
   kNoLaunch = 1u << 4,
   /// The generated device check of CUDA lets no CPU tensor pass, not even a 0-dim one.
   kRefusesCpuScalars = 1u << 5,
+  /// With accumulate=True (the fourth argument) the CPU kernel adds atomically from several threads, in an order that
+  /// changes from run to run; one thread makes the sum repeatable.
+  kSerialAccumulation = 1u << 6,
 };
 
 /// Which formula of flops.h applies.
