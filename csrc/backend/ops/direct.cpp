@@ -5,6 +5,7 @@
 #include <ATen/ops/cat_cpu_dispatch.h>
 #include <ATen/ops/mm_cpu_dispatch.h>
 #include <ATen/ops/mul_cpu_dispatch.h>
+#include <ATen/ops/native_layer_norm_cpu_dispatch.h>
 #include <c10/util/SmallVector.h>
 #include <torch/library.h>
 
@@ -19,18 +20,27 @@ const Plan& plan_of(const char* name, const char* overload) {
   return *new Plan(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload));
 }
 
-/// Runs `kernel` on card memory between the showing of arguments (`show`, below autograd) and the taking of its result.
+at::Tensor take(Frame& frame, const at::Tensor& result) { return frame.take_tensor(result); }
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> take(
+    Frame& frame, const std::tuple<at::Tensor, at::Tensor, at::Tensor>& results) {
+  const auto& [first, second, third] = results;
+  return {frame.take_tensor(first), frame.take_tensor(second), frame.take_tensor(third)};
+}
+
+/// Runs `kernel` on card memory between the showing of arguments (`show`, below autograd) and the taking of its
+/// results.
 template <class Show, class Kernel>
-at::Tensor run(Frame& frame, Show&& show, Kernel&& kernel) {
-  at::Tensor result;
+auto run(Frame& frame, Show&& show, Kernel&& kernel) {
+  decltype(kernel()) results;
   {
     BelowAutograd state;
     show();
     frame.check_devices();
     AllocateOnCard memory(frame.device().index(), frame.stream());
-    result = kernel();
+    results = kernel();
   }
-  at::Tensor taken = frame.take_tensor(result);
+  auto taken = take(frame, results);
   frame.launch();
   return taken;
 }
@@ -95,6 +105,28 @@ at::Tensor cat(const at::ITensorListRef& tensors, int64_t dim) {
       [&] { return at::cpu::cat(at::ArrayRef<at::Tensor>(shown.data(), shown.size()), dim); });
 }
 
+std::tuple<at::Tensor, at::Tensor, at::Tensor> native_layer_norm(
+    const at::Tensor& input, c10::IntArrayRef normalized_shape, const std::optional<at::Tensor>& weight,
+    const std::optional<at::Tensor>& bias, double eps) {
+  static const Plan& plan = plan_of("aten::native_layer_norm", "");
+  Frame frame(plan);
+  at::Tensor x;
+  std::optional<at::Tensor> scale;
+  std::optional<at::Tensor> shift;
+  return run(
+      frame,
+      [&] {
+        x = frame.show_tensor(input, plan.args[0]);
+        if (weight.has_value()) {
+          scale = frame.show_tensor(*weight, plan.args[1]);
+        }
+        if (bias.has_value()) {
+          shift = frame.show_tensor(*bias, plan.args[2]);
+        }
+      },
+      [&] { return at::cpu::native_layer_norm(x, normalized_shape, scale, shift, eps); });
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -102,6 +134,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("add.Tensor", &add);
   m.impl("mul.Tensor", &mul);
   m.impl("cat", &cat);
+  m.impl("native_layer_norm", &native_layer_norm);
 }
 
 }  // namespace musa
