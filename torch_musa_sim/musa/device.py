@@ -47,8 +47,12 @@ def current_device() -> int:
 
 
 def set_device(device: DeviceLike) -> None:
-    """Makes a card current for the calling thread; prefer the context manager `device`."""
-    _C._set_device(_get_device_index(device))
+    """Makes a card current for the calling thread; a negative index changes nothing, as on CUDA.
+
+    Prefer the context manager `device`.
+    """
+    if not (isinstance(device, int) and device < 0):
+        _C._set_device(_get_device_index(device))
 
 
 def _exchange_device(index: int) -> int:

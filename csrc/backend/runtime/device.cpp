@@ -65,12 +65,13 @@ c10::DeviceIndex exchange_device(c10::DeviceIndex device) {
 }
 
 c10::DeviceIndex resolve_device(c10::DeviceIndex device) {
-  if (device < 0) {
+  if (device == -1) {
     return thread_device;
   }
   const int count = initialized.load(std::memory_order_acquire) ? musaSimArenaInfo.cards : device_count_checked();
   TORCH_CHECK(
-      device < count, "MUSA device index ", static_cast<int>(device), " is out of range: ",
+      // An index of 128 and more arrives as a negative one: torch keeps it in 8 bits.
+      device >= 0 && device < count, "MUSA device index ", static_cast<int>(device), " is out of range: ",
       count == 0 ? "no card is visible (MUSA_VISIBLE_DEVICES)" : c10::str("visible cards are 0 .. ", count - 1));
   return device;
 }
