@@ -85,6 +85,7 @@ def test_peers_are_the_other_cards():
     assert not torch.musa.can_device_access_peer(1, 1)
 
 
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
 def test_legacy_types():
     tensor = torch.ones(2, device="musa")
     assert tensor.type() == "torch.musa.FloatTensor"
@@ -96,9 +97,8 @@ def test_legacy_types():
     assert torch.musa.FloatTensor(tensor).data_ptr() == tensor.data_ptr()
     with pytest.raises(TypeError, match="tensor of its own type"):
         torch.musa.IntTensor(tensor)
-    assert torch.storage.TypedStorage(
-        wrap_storage=tensor.untyped_storage(), dtype=torch.float32, _internal=True
-    ).type() == ("torch.musa.FloatStorage")
+    storage = torch.storage.TypedStorage(wrap_storage=tensor.untyped_storage(), dtype=torch.float32, _internal=True)
+    assert storage._get_legacy_storage_class() is torch.musa.FloatStorage
 
 
 def test_generated_methods():

@@ -1,5 +1,6 @@
 #include "backend/runtime/stream.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <limits>
@@ -15,7 +16,7 @@ namespace musa {
 namespace {
 
 constexpr int kStreamsPerPool = 32;  // CUDA's figure
-constexpr int kPriorities = 2;       // 0 and -1 (higher)
+constexpr int kPriorities = 4;       // 0 .. -3, the more negative the more urgent; the runtime's range
 constexpr int kSlots = kPriorities * kStreamsPerPool;
 
 // Slot s of a card is c10 stream id s + 1; id 0 is the card's default stream.
@@ -79,8 +80,7 @@ musaStream_t pool_native(c10::DeviceIndex device, int slot) {
     int before = 0;
     MUSA_CHECK(musaGetDevice(&before));
     MUSA_CHECK(musaSetDevice(device));
-    const musaError_t status =
-        musaStreamCreateWithPriority(&stream, musaStreamNonBlocking, slot < kStreamsPerPool ? 0 : -1);
+    const musaError_t status = musaStreamCreateWithPriority(&stream, musaStreamNonBlocking, -(slot / kStreamsPerPool));
     MUSA_CHECK(musaSetDevice(before));
     MUSA_CHECK(status);
     card.slots[slot].store(stream, std::memory_order_release);
@@ -111,7 +111,7 @@ void set_current_stream(c10::Stream stream) {
 c10::Stream stream_from_pool(c10::DeviceIndex device, int priority) {
   const c10::DeviceIndex index = resolve_device(device);
   ensure_initialized();
-  const int pool = priority < 0 ? 1 : 0;
+  const int pool = -std::clamp(priority, 1 - kPriorities, 0);
   const uint32_t turn = card_streams(index).next[pool].fetch_add(1, std::memory_order_relaxed) % kStreamsPerPool;
   return make_stream(index, 1 + pool * kStreamsPerPool + static_cast<int>(turn));
 }
