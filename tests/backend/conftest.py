@@ -21,7 +21,9 @@ def run_script() -> RunScript:
     Keywords are environment variables. Unless `check=False` the script must exit with 0.
     """
 
-    def run(source: str, check: bool = True, timeout: float = 240.0, **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        source: str, check: bool = True, timeout: float = 240.0, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         scope = f"test.{os.getpid()}.{uuid.uuid4().hex[:12]}"
         result = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(source)],
