@@ -85,10 +85,10 @@ class CMakeBuild(build_ext):
         check_compiler()
         check_torch()
         forget_moved_build()
-        cmake, ninja = find_tool("cmake"), find_tool("ninja")
+        cmake, ninja, parallel = find_tool("cmake"), find_tool("ninja"), str(jobs())
         configure = [cmake, "-S", str(ROOT), "-B", str(BUILD), "-G", "Ninja"]
         configure += [f"-DCMAKE_MAKE_PROGRAM={ninja}", f"-DPython_EXECUTABLE={sys.executable}"]
-        for command in (configure, [cmake, "--build", str(BUILD), "-j", str(jobs())]):
+        for command in (configure, [cmake, "--build", str(BUILD), "-j", parallel]):
             if subprocess.run(command).returncode != 0:
                 raise SystemExit(f"The build of the native libraries failed at: {' '.join(command)}")
         if not (self.inplace or self.editable_mode):

@@ -330,6 +330,30 @@ def test_fault_in_another_thread_shows_that_thread():
     assert "in run" in done.stderr
 
 
+# ---- the build ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("environment", "sentence"),
+    [
+        ({"PATH": "/nonexistent"}, "No C++ compiler was found. Install g++ 11 or newer: the package `g++`"),
+        ({"CXX": "no-such-compiler"}, "CXX='no-such-compiler' was not found"),
+        ({"MAX_JOBS": "all"}, "MAX_JOBS='all' is not a positive whole number"),
+    ],
+)
+def test_what_the_build_lacks_is_named(environment, sentence, tmp_path):
+    clean = {name: value for name, value in os.environ.items() if name not in {"CXX", "MAX_JOBS"}}
+    done = subprocess.run(
+        [sys.executable, ROOT / "setup.py", "-q", "build_ext", "--build-lib", tmp_path],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**clean, **environment},
+    )
+    assert done.returncode == 1
+    assert sentence in done.stderr
+
+
 # ---- the wheel ------------------------------------------------------------------------------------------------------
 
 
