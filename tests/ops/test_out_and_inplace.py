@@ -10,9 +10,12 @@ from torch.testing._internal.opinfo.core import OpInfo
 from .compare import tensors_in
 from .device import DEVICE, op_db
 from .harness import Check, call, check_samples
+from .tally import TALLY
 from .transfer import Transfer
 
 OUT_SAMPLES = 8
+# torch 2.13's CPU kernel writes beyond a batched destination with permuted dimensions: heap corruption, not an error.
+STRIDED_OUT_IS_UNSAFE = {"tril", "triu"}
 INPLACE_SAMPLES = 20
 
 
@@ -99,6 +102,9 @@ class TestOut(TestCase):
     @ops(out_ops, dtypes=OpDTypes.any_one)
     def test_out(self, device, dtype, op):
         for make in (empty, exact, strided, wrong_dtype, wrong_shape):
+            if make is strided and op.name in STRIDED_OUT_IS_UNSAFE:
+                TALLY.cpu_fails[("out= strided", op.full_name, "writes out of bounds")] += 1
+                continue
             name = f"out= {make.__name__.replace('_', ' ')}"
             check_samples(name, op.full_name, dtype, out_checks(op, dtype, make), limit=OUT_SAMPLES)
 
