@@ -61,12 +61,13 @@ def outcome(check: Check, move: Transfer) -> Outcome:
 
 
 class DrawsNumbers(TorchDispatchMode):
-    """Notes whether a random operator runs."""
+    """Notes whether a random operator runs on the device's own generator."""
 
     seen = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.seen |= torch.Tag.nondeterministic_seeded in func.tags
+        given = (kwargs or {}).get("generator") is not None
+        self.seen |= torch.Tag.nondeterministic_seeded in func.tags and not given
         return func(*args, **(kwargs or {}))
 
 

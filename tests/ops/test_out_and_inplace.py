@@ -112,10 +112,8 @@ class TestOut(TestCase):
 class TestInplace(TestCase):
     @ops(inplace_ops, allowed_dtypes=FEW)
     def test_inplace(self, device, dtype, op):
-        if not torch.tensor([], dtype=dtype).dtype.is_floating_point and dtype not in op.dtypes:
-            return
         checks = inplace_checks(op, dtype, spread=False)
-        check_samples("in-place", op.full_name, dtype, checks, limit=INPLACE_SAMPLES, upcast=False)
+        check_samples("in-place", op.full_name, dtype, checks, limit=INPLACE_SAMPLES, upcast=True)
 
     @ops(inplace_ops, dtypes=OpDTypes.any_one)
     def test_inplace_strided(self, device, dtype, op):

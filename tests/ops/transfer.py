@@ -4,6 +4,9 @@ from typing import Any
 
 import torch
 
+# Strings that name a device among the arguments.
+DEVICES = ("cpu", "musa")
+
 
 class Transfer:
     """Copies nested arguments to `device`. Two views of one storage stay two views of one storage."""
@@ -27,7 +30,7 @@ class Transfer:
             return slice(self(value.start), self(value.stop), self(value.step))
         if isinstance(value, torch.dtype):
             return self.cast.get(value, value)
-        if isinstance(value, torch.device) or (isinstance(value, str) and value == "cpu"):
+        if isinstance(value, torch.device) or (isinstance(value, str) and value.split(":")[0] in DEVICES):
             return type(value)(self.device) if isinstance(value, torch.device) else str(self.device)
         if isinstance(value, torch.Generator):
             return torch.Generator(self.device).manual_seed(value.initial_seed() % 2**63)
@@ -48,7 +51,7 @@ class Transfer:
         key = storage._cdata
         if key not in self._storages:
             self._keep.append(source)
-            flat = torch.empty(0, dtype=torch.uint8).set_(storage)
+            flat = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
             self._storages[key] = flat.to(self.device, copy=True).untyped_storage()
         moved = torch.empty(0, dtype=source.dtype, device=self.device)
         moved.set_(self._storages[key], source.storage_offset(), source.size(), source.stride())
