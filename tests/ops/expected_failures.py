@@ -3,6 +3,23 @@
 Cases where the CPU fails in the same way need no entry; the suite finds them. An entry that passes fails the run.
 """
 
-EXPECTED_FAILURES: dict[tuple[str, str], str] = {}
+from typing import NamedTuple
+
+import torch
+
+
+class Expected(NamedTuple):
+    """Why, and for which dtypes, a pair fails."""
+
+    reason: str
+    dtypes: tuple[torch.dtype, ...]
+
+
+EXPECTED_FAILURES: dict[tuple[str, str], Expected] = {
+    ("forward", "nn.functional.linear_cross_entropy.chunked_none"): Expected(
+        "torch rounds to 16 bits in between on every device but the one named cpu",
+        (torch.bfloat16, torch.float16),
+    ),
+}
 
 assert len(EXPECTED_FAILURES) <= 8, "the list of expected failures is full: fix one first"

@@ -72,8 +72,8 @@ at::Tensor& histogram_into(
     const at::Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max, at::Tensor& out) {
   common_device("aten::histc.out", {{"out", out}, {"self", self}});
   TORCH_CHECK(
-      self.scalar_type() == out.scalar_type(), "torch.histc: input tensor and hist should have the same dtype",
-      ", but got input ", self.scalar_type(), " and hist ", out.scalar_type());
+      self.scalar_type() == out.scalar_type(), "torch.histogram: input tensor and hist tensor should have the same ",
+      "dtype, but got input ", self.dtype(), " and hist ", out.dtype());
   const at::Tensor result = histogram_of(self, bins, min, max);
   at::native::resize_output(out, result.sizes());
   return out.copy_(result);
