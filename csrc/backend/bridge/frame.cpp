@@ -83,6 +83,9 @@ const c10::intrusive_ptr<c10::TensorImpl>& Frame::show_once(at::Tensor tensor, c
     }
   }
   c10::intrusive_ptr<c10::TensorImpl> shown = show(impl, plan_.method.c_str());
+  if (!plan_.has(kNoLaunch)) {
+    check_memory(impl, *shown, plan_.method.c_str());
+  }
   const double bytes = static_cast<double>(impl->numel()) * static_cast<double>(impl->itemsize());
   cost_.bytes += argument.read_and_written ? 2 * bytes : bytes;
   const c10::ScalarType type = c10::typeMetaToScalarType(impl->dtype());

@@ -19,7 +19,10 @@ at::Tensor host_view(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.device().type() != kMusa) {
     return tensor;
   }
-  return at::Tensor(show(tensor.unsafeGetTensorImpl(), "host_view"));
+  constexpr const char* kOp = "a native operator";
+  auto shown = show(tensor.unsafeGetTensorImpl(), kOp);
+  check_memory(tensor.unsafeGetTensorImpl(), *shown, kOp);
+  return at::Tensor(std::move(shown));
 }
 
 at::Tensor card_tensor(const at::Tensor& cpu, c10::Device device) {

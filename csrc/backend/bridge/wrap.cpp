@@ -34,17 +34,21 @@ struct Spare {
 };
 thread_local __attribute__((tls_model("initial-exec"))) Spare spare;
 
+constexpr c10::DispatchKeySet kWrapperKeys(
+    {c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Python,
+     c10::DispatchKey::Functionalize});
+
+[[noreturn]] void refuse_wrapper(c10::TensorImpl* tensor, const char* op) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, "The musa kernel of ", op, " was given a wrapper tensor (keys ", tensor->key_set(),
+      ") instead of the tensor inside. A transform (vmap, grad, a tensor subclass) has passed it on without "
+      "unwrapping; "
+      "the op needs a batching rule or a __torch_dispatch__ of its own.");
+}
+
 [[noreturn]] void refuse(c10::TensorImpl* tensor, const char* op) {
-  const c10::DispatchKeySet keys = tensor->key_set();
-  if (keys.has_any(
-          c10::DispatchKeySet(
-              {c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Python,
-               c10::DispatchKey::Functionalize}))) {
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        false, "The musa kernel of ", op, " was given a wrapper tensor (", c10::toString(keys.highestPriorityTypeId()),
-        ") instead of the tensor inside. A transform (vmap, grad, a tensor subclass) has passed it on without "
-        "unwrapping; "
-        "the op needs a batching rule or a __torch_dispatch__ of its own.");
+  if (tensor->key_set().has_any(kWrapperKeys)) {
+    refuse_wrapper(tensor, op);
   }
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, op, ": argument of layout ", tensor->layout(),
@@ -70,6 +74,22 @@ c10::intrusive_ptr<c10::TensorImpl> show(c10::TensorImpl* tensor, const char* op
   }
   Metadata::copy(tensor, shown.get(), c10::Device(c10::kCPU));
   return shown;
+}
+
+void check_memory(c10::TensorImpl* tensor, const c10::TensorImpl& shown, const char* op) {
+  if (C10_LIKELY(shown.unsafe_storage().data() != nullptr || tensor->numel() == 0)) {
+    return;
+  }
+  if (tensor->key_set().has(c10::DispatchKey::ZeroTensor)) {
+    return;
+  }
+  if (tensor->unsafe_storage().nbytes() > 0) {  // as a subclass makes it, or a view of such a tensor
+    refuse_wrapper(tensor, op);
+  }
+  TORCH_CHECK(
+      false, op, ": a tensor of ", tensor->numel(),
+      " elements has no memory: its storage was resized to 0 bytes. Resize "
+      "the storage back before the tensor is used.");
 }
 
 void recycle(c10::intrusive_ptr<c10::TensorImpl>&& shown) noexcept {

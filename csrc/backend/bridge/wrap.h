@@ -11,6 +11,10 @@ namespace musa {
 /// tensor or a layout without strided storage.
 c10::intrusive_ptr<c10::TensorImpl> show(c10::TensorImpl* tensor, const char* op);
 
+/// Throws when `tensor` has elements and no memory, which a kernel would read from address 0: a wrapper tensor that
+/// reached it without being unwrapped, or a storage that was resized to nothing.
+void check_memory(c10::TensorImpl* tensor, const c10::TensorImpl& shown, const char* op);
+
 /// Gives a view made by `show` back for the next call of this thread, if nobody kept it: most of the cost of a view is
 /// making and destroying the TensorImpl.
 void recycle(c10::intrusive_ptr<c10::TensorImpl>&& shown) noexcept;
