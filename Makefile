@@ -44,8 +44,8 @@ lint: build
 	mypy
 
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not full" --ignore tests/models
-	OMP_NUM_THREADS=1 TORCH_MUSA_SIM_NATIVE=0 $(BIN)/python -m pytest -m "not full" tests/models
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not full" --ignore tests/models
+	OMP_NUM_THREADS=1 TORCH_MUSA_SIM_NATIVE=0 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not full" tests/models
 
 format: $(VENV)/.installed
 	ruff check --fix .
