@@ -45,8 +45,8 @@ auto run(Frame& frame, Show&& show, Kernel&& kernel) {
   return taken;
 }
 
-at::Tensor mm(const at::Tensor& self, const at::Tensor& mat2) {
-  static const Plan& plan = plan_of("aten::mm", "");
+template <class Kernel>
+at::Tensor binary(const Plan& plan, const at::Tensor& self, const at::Tensor& other, Kernel&& kernel) {
   Frame frame(plan);
   at::Tensor a;
   at::Tensor b;
@@ -54,41 +54,29 @@ at::Tensor mm(const at::Tensor& self, const at::Tensor& mat2) {
       frame,
       [&] {
         a = frame.show_tensor(self, plan.args[0]);
-        b = frame.show_tensor(mat2, plan.args[1]);
+        b = frame.show_tensor(other, plan.args[1]);
       },
-      [&] {
-        at::Tensor result = at::cpu::mm(a, b);
-        frame.add_flops(mm_flops(a.size(0), b.size(1), a.size(1)));
-        return result;
-      });
+      [&] { return kernel(frame, a, b); });
+}
+
+at::Tensor mm(const at::Tensor& self, const at::Tensor& mat2) {
+  static const Plan& plan = plan_of("aten::mm", "");
+  return binary(plan, self, mat2, [](Frame& frame, const at::Tensor& a, const at::Tensor& b) {
+    at::Tensor result = at::cpu::mm(a, b);
+    frame.add_flops(mm_flops(a.size(0), b.size(1), a.size(1)));
+    return result;
+  });
 }
 
 at::Tensor add(const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha) {
   static const Plan& plan = plan_of("aten::add", "Tensor");
-  Frame frame(plan);
-  at::Tensor a;
-  at::Tensor b;
-  return run(
-      frame,
-      [&] {
-        a = frame.show_tensor(self, plan.args[0]);
-        b = frame.show_tensor(other, plan.args[1]);
-      },
-      [&] { return at::cpu::add(a, b, alpha); });
+  return binary(
+      plan, self, other, [&](Frame&, const at::Tensor& a, const at::Tensor& b) { return at::cpu::add(a, b, alpha); });
 }
 
 at::Tensor mul(const at::Tensor& self, const at::Tensor& other) {
   static const Plan& plan = plan_of("aten::mul", "Tensor");
-  Frame frame(plan);
-  at::Tensor a;
-  at::Tensor b;
-  return run(
-      frame,
-      [&] {
-        a = frame.show_tensor(self, plan.args[0]);
-        b = frame.show_tensor(other, plan.args[1]);
-      },
-      [&] { return at::cpu::mul(a, b); });
+  return binary(plan, self, other, [](Frame&, const at::Tensor& a, const at::Tensor& b) { return at::cpu::mul(a, b); });
 }
 
 at::Tensor cat(const at::ITensorListRef& tensors, int64_t dim) {
