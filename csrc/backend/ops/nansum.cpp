@@ -1,8 +1,10 @@
 // nansum of complex numbers, which CUDA has and the CPU kernel refuses: NaN parts count as zero elements.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/nansum.h>
+#include <ATen/ops/sum.h>
 #include <torch/library.h>
 
 #include "backend/bridge/host_view.h"
@@ -27,13 +29,17 @@ at::Tensor complex_aware_nansum(
 at::Tensor& nansum_out(
     const at::Tensor& self, at::OptionalIntArrayRef dim, bool keepdim, std::optional<at::ScalarType> dtype,
     at::Tensor& out) {
-  common_device(kOp, {{"self", self}, {"out", out}});
-  TORCH_CHECK(
-      !dtype.has_value() || out.scalar_type() == *dtype, "Expected the dtype of input and out to match, but got ",
-      *dtype, " for dtype and ", out.scalar_type(), " for out.");
-  const at::Tensor result = complex_aware_nansum(self, dim, keepdim, dtype.value_or(out.scalar_type()));
+  CardScope scope(common_device(kOp, {{"self", self}, {"out", out}}), kOp);
+  const at::Tensor x = scope.view(self);
+  at::Tensor result = at::empty({0}, out.options().device(at::kCPU));  // in card memory, for the kernel to resize
+  if (self.is_complex()) {
+    at::sum_out(result, x.masked_fill(at::isnan(x), 0), dim, keepdim, dtype);
+  } else {
+    at::nansum_out(result, x, dim, keepdim, dtype);
+  }
   at::native::resize_output(out, result.sizes());
-  return out.copy_(result);
+  scope.view(out).copy_(result);
+  return out;
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
