@@ -23,8 +23,8 @@ def trainer(steps: int, folder: str) -> transformers.Trainer:
     )  # fmt: skip
     arguments = transformers.TrainingArguments(
         folder, max_steps=steps, save_steps=3, logging_steps=1,
-        per_device_train_batch_size=4, report_to=[], disable_tqdm=True, lr_scheduler_type="constant", learning_rate=1e-2,
-        dataloader_pin_memory=True,
+        per_device_train_batch_size=4, report_to=[], disable_tqdm=True, lr_scheduler_type="constant",
+        learning_rate=1e-2, dataloader_pin_memory=True,
     )  # fmt: skip
     return transformers.Trainer(transformers.Qwen3ForCausalLM(config), arguments, train_dataset=Words())
 
