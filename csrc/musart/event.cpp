@@ -2,6 +2,7 @@
 #include <deque>
 
 #include "musart/stream.h"
+#include "musart/watch.h"
 
 struct MusaEvent {
   static constexpr int64_t kNotRecorded = -1;
@@ -45,10 +46,24 @@ musaError_t check_timed(musaEvent_t event, const char* which) {
   return musaSuccess;
 }
 
+void tell_event(ActivityKind kind, const char* name, musaEvent_t event, musaStream_t stream, musaSimSpan span) {
+  const Card* card = stream != nullptr ? stream->card : event->card.load();
+  tell(
+      {.kind = kind,
+       .name = name,
+       .device = card != nullptr ? card->index : -1,
+       .stream = stream,
+       .event = event,
+       .span = span});
+}
+
 }  // namespace
 }  // namespace musart
 
+using musart::ActivityKind;
 using musart::fail;
+using musart::tell_event;
+using musart::watched;
 
 extern "C" {
 
@@ -79,6 +94,9 @@ musaError_t musaEventCreate(musaEvent_t* event) { return musaEventCreateWithFlag
 musaError_t musaEventDestroy(musaEvent_t event) {
   MUSART_TRY(musart::check(event));
   if (!event->alive.exchange(false)) return fail(musaErrorInvalidResourceHandle, "the event was destroyed before");
+  if (__builtin_expect(watched() != 0, 0)) {
+    tell_event(ActivityKind::kEventDestroy, "musaEventDestroy", event, nullptr, {});
+  }
   const std::lock_guard<std::mutex> lock(musart::graveyard_mutex);
   musart::graveyard.push_back(event);
   return musaSuccess;
@@ -89,14 +107,24 @@ musaError_t musaEventRecord(musaEvent_t event, musaStream_t stream) {
   MUSART_TRY(musart::resolve(&stream));
   // On an idle stream the event happens when the host gives it.
   event->card.store(stream->card);
-  event->time.store(std::max(musart::host_now(), musart::ready_at(*stream)));
+  const int64_t time = std::max(musart::host_now(), musart::ready_at(*stream));
+  event->time.store(time);
+  if (__builtin_expect(watched() != 0, 0)) {
+    tell_event(ActivityKind::kEventRecord, "musaEventRecord", event, stream, {time, time});
+  }
   return musaSuccess;
 }
 
 musaError_t musaEventQuery(musaEvent_t event) {
   MUSART_TRY(musart::check(event));
   const int64_t time = event->time.load();
-  if (time <= musart::host_now()) return musaSuccess;
+  const int64_t now = musart::host_now();
+  if (time <= now) {
+    if (__builtin_expect(watched() != 0, 0)) {
+      tell_event(ActivityKind::kEventQuery, "musaEventQuery", event, nullptr, {now, now});
+    }
+    return musaSuccess;
+  }
   musart::advance_host(event->card.load()->figures.poll_ns);
   return musaErrorNotReady;
 }
@@ -105,7 +133,11 @@ musaError_t musaEventSynchronize(musaEvent_t event) {
   MUSART_TRY(musart::check(event));
   const int64_t time = event->time.load();
   if (time == MusaEvent::kNotRecorded) return musaSuccess;
+  const int64_t before = musart::host_now();
   musart::wait_host(time, event->card.load()->figures.sync_ns);
+  if (__builtin_expect(watched() != 0, 0)) {
+    tell_event(ActivityKind::kEventSync, "musaEventSynchronize", event, nullptr, {before, musart::host_now()});
+  }
   return musaSuccess;
 }
 
@@ -135,6 +167,9 @@ musaError_t musaStreamWaitEvent(musaStream_t stream, musaEvent_t event, unsigned
   const int64_t time = event->time.load();
   musart::raise(stream->tail, time);  // an event never recorded (-1) holds nothing up
   if (stream->kind == MusaStream::Kind::kBlocking) musart::raise(stream->card->blocking_tail, time);
+  if (__builtin_expect(watched() != 0, 0)) {
+    tell_event(ActivityKind::kStreamWaitEvent, "musaStreamWaitEvent", event, stream, {time, time});
+  }
   return musaSuccess;
 }
 

@@ -4,6 +4,7 @@
 #include "musart/memory.h"
 #include "musart/pinned.h"
 #include "musart/stream.h"
+#include "musart/watch.h"
 
 namespace musart {
 namespace {
@@ -52,6 +53,20 @@ musaError_t copy(
   if (on_host) return musaSuccess;  // the card has no part in it
   const bool pinned = target.device < 0 ? target.pinned : source.pinned;
   const musaSimSpan span = enqueue_copy(*stream, target.device, source.device, bytes, pinned);
+  if (__builtin_expect(watched() != 0, 0)) {
+    const MemoryAccess accesses[] = {{from, bytes, false}, {to, bytes, true}};
+    tell(
+        {.kind = ActivityKind::kCopy,
+         .name = call,
+         .device = stream->card->index,
+         .stream = stream,
+         .span = span,
+         .bytes = static_cast<double>(bytes),
+         .to_device = target.device,
+         .from_device = source.device,
+         .pinned = pinned,
+         .accesses = accesses});
+  }
   // A copy between cards never holds up the host; a pageable one already has.
   if (wait && pinned && !launch_blocking()) wait_host(span.end_ns, stream->card->figures.sync_ns);
   return musaSuccess;
@@ -97,7 +112,19 @@ musaError_t musaMemsetAsync(void* pointer, int value, size_t bytes, musaStream_t
   MUSART_TRY(musart::check_device_range(pointer, bytes, "musaMemset", "the target"));
   memset(musart::to_alias(pointer), value, bytes);
   const musaSimCost cost{0, static_cast<double>(bytes), musaSimInt32};
-  musart::enqueue(*stream, musaSimKernelNs(&stream->card->figures, &cost));
+  const musaSimSpan span = musart::enqueue(*stream, musaSimKernelNs(&stream->card->figures, &cost));
+  if (__builtin_expect(musart::watched() != 0, 0)) {
+    const musart::MemoryAccess access[] = {{pointer, bytes, true}};
+    musart::tell(
+        {.kind = musart::ActivityKind::kFill,
+         .name = "musaMemset",
+         .device = stream->card->index,
+         .stream = stream,
+         .span = span,
+         .bytes = cost.bytes,
+         .to_device = stream->card->index,
+         .accesses = access});
+  }
   return musaSuccess;
 }
 

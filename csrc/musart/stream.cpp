@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <deque>
 
+#include "musart/watch.h"
+
 namespace musart {
 namespace {
 
@@ -110,6 +112,13 @@ musaError_t musaStreamDestroy(musaStream_t stream) {
     return fail(musaErrorInvalidResourceHandle, "the stream was destroyed before");
   }
   musart::Card& card = *stream->card;
+  if (__builtin_expect(musart::watched() != 0, 0)) {
+    musart::tell(
+        {.kind = musart::ActivityKind::kStreamDestroy,
+         .name = "musaStreamDestroy",
+         .device = card.index,
+         .stream = stream});
+  }
   {
     const std::lock_guard<std::mutex> lock(card.streams_mutex);
     musart::raise(card.retired_tail, stream->tail.load());
@@ -136,20 +145,48 @@ musaError_t musaStreamGetFlags(musaStream_t stream, unsigned int* flags) {
 
 musaError_t musaStreamSynchronize(musaStream_t stream) {
   MUSART_TRY(musart::resolve(&stream));
+  const int64_t before = musart::host_now();
   musart::wait_host(musart::ready_at(*stream), stream->card->figures.sync_ns);
+  if (__builtin_expect(musart::watched() != 0, 0)) {
+    musart::tell(
+        {.kind = musart::ActivityKind::kStreamSync,
+         .name = "musaStreamSynchronize",
+         .device = stream->card->index,
+         .stream = stream,
+         .span = {before, musart::host_now()}});
+  }
   return musaSuccess;
 }
 
 musaError_t musaDeviceSynchronize(void) {
   MUSART_TRY(musart::ready());
   musart::Card& card = musart::current_card();
+  const int64_t before = musart::host_now();
   musart::wait_host(musart::card_tail(card), card.figures.sync_ns);
+  if (__builtin_expect(musart::watched() != 0, 0)) {
+    musart::tell(
+        {.kind = musart::ActivityKind::kDeviceSync,
+         .name = "musaDeviceSynchronize",
+         .device = card.index,
+         .span = {before, musart::host_now()}});
+  }
   return musaSuccess;
 }
 
 musaError_t musaStreamQuery(musaStream_t stream) {
   MUSART_TRY(musart::resolve(&stream));
-  if (musart::host_now() >= musart::ready_at(*stream)) return musaSuccess;
+  const int64_t now = musart::host_now();
+  if (now >= musart::ready_at(*stream)) {
+    if (__builtin_expect(musart::watched() != 0, 0)) {
+      musart::tell(
+          {.kind = musart::ActivityKind::kStreamQuery,
+           .name = "musaStreamQuery",
+           .device = stream->card->index,
+           .stream = stream,
+           .span = {now, now}});
+    }
+    return musaSuccess;
+  }
   musart::advance_host(stream->card->figures.poll_ns);
   return musaErrorNotReady;
 }

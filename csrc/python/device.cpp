@@ -11,6 +11,7 @@
 #include "backend/runtime/check.h"
 #include "backend/runtime/stream.h"
 #include "musart/musart_sim.h"
+#include "musart/watch.h"
 #include "python/bindings.h"
 
 namespace py = pybind11;
@@ -101,7 +102,17 @@ void sleep_cycles(int64_t cycles) {
   MUSA_CHECK(musaSimGetCard(device, &card));
   const double seconds = static_cast<double>(cycles) / (static_cast<double>(prop.clockRate) * 1e3);
   const musaSimCost cost{.flops = 0, .bytes = seconds * card->bandwidth, .dtype = musaSimFp32};
-  MUSA_CHECK(musaSimLaunch(current_native_stream(device), &cost, nullptr));
+  const musaStream_t stream = current_native_stream(device);
+  musaSimSpan span{};
+  MUSA_CHECK(musaSimLaunch(stream, &cost, &span));
+  if (musart::watched() != 0) {
+    musart::tell(
+        {.kind = musart::ActivityKind::kKernel,
+         .name = "musa::_sleep",
+         .device = device,
+         .stream = stream,
+         .span = span});
+  }
 }
 
 }  // namespace

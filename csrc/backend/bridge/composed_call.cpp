@@ -126,16 +126,17 @@ class ComposedCall {
         return known.shown;
       }
     }
+    const auto view = [&](const at::Tensor& part) { return written ? scope.written(part) : scope.view(part); };
     if (tensor.is_nested()) {
       const at::native::NestedTensorImpl& impl = *at::native::get_nested_tensor_impl(tensor);
-      const at::Tensor buffer = scope.view(scope.outside([&] { return impl.get_unsafe_storage_as_tensor(); }));
+      const at::Tensor buffer = view(scope.outside([&] { return impl.get_unsafe_storage_as_tensor(); }));
       shown_.push_back({tensor, make_nested(c10::DispatchKey::NestedTensorCPU, impl, buffer), {}, {}, written});
     } else if (!tensor.is_sparse()) {
-      shown_.push_back({tensor, scope.view(tensor), {}, {}, written});
+      shown_.push_back({tensor, view(tensor), {}, {}, written});
     } else {
       const at::SparseTensorImpl& impl = *sparse_impl(tensor);
-      const at::Tensor indices = scope.view(impl.indices());
-      const at::Tensor values = scope.view(impl.values());
+      const at::Tensor indices = view(impl.indices());
+      const at::Tensor values = view(impl.values());
       shown_.push_back(
           {tensor, make_sparse(c10::DispatchKey::SparseCPU, impl, indices, values), indices, values, written});
     }

@@ -6,8 +6,6 @@
 #include "backend/bridge/wrap.h"
 #include "backend/runtime/check.h"
 #include "backend/runtime/device.h"
-#include "backend/runtime/stream.h"
-#include "backend/runtime/threads.h"
 
 namespace musa {
 
@@ -62,15 +60,14 @@ void Frame::check_foreign() const {
 }
 
 void Frame::check_devices(c10::DeviceIndex device_argument) {
-  ensure_initialized();
   if (C10_UNLIKELY(!found_)) {
+    ensure_initialized();
     device_ = c10::Device(kMusa, resolve_device(device_argument));
   }
   if (C10_UNLIKELY(foreign_ >= 0)) {
     check_foreign();
   }
-  sync_thread_count();
-  stream_ = current_native_stream(device_.index());
+  launch_.begin(device_.index());
 }
 
 const c10::intrusive_ptr<c10::TensorImpl>& Frame::show_once(at::Tensor tensor, const ArgPlan& argument) {
@@ -174,6 +171,9 @@ at::Tensor Frame::take_tensor(const at::Tensor& result, bool stays_on_cpu) {
     return at::clone(result);  // out of the card's memory
   }
   cost_.bytes += static_cast<double>(impl->numel()) * static_cast<double>(impl->itemsize());
+  if (launch_.is_watched()) {
+    launch_.note_access(*impl, /*written=*/true);
+  }
   if (C10_LIKELY(impl->has_storage())) {
     const c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
     for (const Shown& argument : shown_) {
@@ -199,11 +199,14 @@ void Frame::launch() {
   if (plan_.has(kNoLaunch)) {
     return;
   }
-  musaSimSpan span{};
-  MUSA_CHECK(musaSimLaunch(stream_, &cost_, &span));
-  plan_.counters->add(cost_.bytes, span);
+  if (launch_.is_watched()) {
+    for (const Shown& argument : shown_) {
+      launch_.note_access(*argument.original.unsafeGetTensorImpl(), argument.written);
+    }
+  }
+  MUSA_CHECK(launch_.finish_kernel(*plan_.counters, cost_));
   if (C10_UNLIKELY(plan_.has(kSynchronizes) || synchronizes_)) {
-    MUSA_CHECK(musaStreamSynchronize(stream_));
+    MUSA_CHECK(musaStreamSynchronize(stream()));
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "backend/bridge/below_autograd.h"
 #include "backend/bridge/cost.h"
+#include "backend/bridge/launch.h"
 #include "backend/bridge/plan.h"
 #include "backend/storage.h"
 
@@ -52,7 +53,7 @@ class Frame {
 
   bool any_on_card() const { return found_; }
   c10::Device device() const { return device_; }
-  musaStream_t stream() const { return stream_; }
+  musaStream_t stream() const { return launch_.stream(); }
   void add_flops(double flops) { cost_.flops += flops; }
   void set_synchronizes() { synchronizes_ = true; }
 
@@ -78,7 +79,7 @@ class Frame {
   bool synchronizes_ = false;
   int foreign_ = -1;
   c10::Device foreign_device_{c10::kCPU};
-  musaStream_t stream_ = nullptr;
+  Launch launch_;
   musaSimCost cost_{};
   c10::SmallVector<std::pair<const c10::StorageImpl*, c10::Storage>, 1> fresh_;
 };

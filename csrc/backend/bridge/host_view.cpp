@@ -8,10 +8,7 @@
 
 #include "backend/bridge/counters.h"
 #include "backend/bridge/wrap.h"
-#include "backend/runtime/check.h"
 #include "backend/runtime/device.h"
-#include "backend/runtime/stream.h"
-#include "backend/runtime/threads.h"
 
 namespace musa {
 
@@ -40,10 +37,10 @@ OpCounters& counters_by_literal(const char* op) {
   return *found;
 }
 
-musaStream_t prepare(c10::Device device) {
-  ensure_initialized();
-  sync_thread_count();
-  return current_native_stream(device.index());
+Launch begin(c10::Device device) {
+  Launch launch;
+  launch.begin(device.index());
+  return launch;
 }
 
 }  // namespace
@@ -52,30 +49,35 @@ CardScope::CardScope(c10::Device device, const char* op)
     : device_(device),
       counters_(&counters_by_literal(op)),
       exceptions_(std::uncaught_exceptions()),
-      stream_(prepare(device)),
-      memory_(device.index(), stream_) {}
+      launch_(begin(device)),
+      memory_(device.index(), launch_.stream()) {}
+
+CardScope::CardScope(c10::Device device, const char* op, const CopyRoute& route, size_t bytes) : CardScope(device, op) {
+  route_ = route;
+  cost_.bytes = static_cast<double>(bytes);
+}
 
 CardScope::~CardScope() {
-  if (launch_ == Launch::kNone || std::uncaught_exceptions() > exceptions_) {
+  if (!launches_ || std::uncaught_exceptions() > exceptions_) {
     return;
   }
-  musaSimSpan span{};
-  // A stream that exists can be launched on; an error here could only be a fork, which `prepare` has refused.
-  if (launch_ == Launch::kCopy) {
-    (void)musaSimLaunchCopy(
-        stream_, copy_to_, copy_from_, static_cast<size_t>(cost_.bytes), copy_pinned_ ? 1 : 0, &span);
+  // A stream that exists can be launched on; an error here could only be a fork, which `begin` has refused.
+  if (route_) {
+    (void)launch_.finish_copy(*counters_, *route_, static_cast<size_t>(cost_.bytes));
   } else {
-    (void)musaSimLaunch(stream_, &cost_, &span);
+    (void)launch_.finish_kernel(*counters_, cost_);
   }
-  counters_->add(cost_.bytes, span);
   if (synchronizes_) {
-    (void)musaStreamSynchronize(stream_);
+    (void)musaStreamSynchronize(launch_.stream());
   }
 }
 
 at::Tensor CardScope::view(const at::Tensor& tensor) {
   at::Tensor shown = host_view(tensor);
-  if (shown.defined() && launch_ == Launch::kKernel) {
+  if (launch_.is_watched() && shown.defined()) {
+    launch_.note_access(*shown.unsafeGetTensorImpl(), /*written=*/false);
+  }
+  if (shown.defined() && !route_) {
     cost_.bytes += static_cast<double>(shown.numel()) * static_cast<double>(shown.element_size());
     if (!dtype_known_) {
       cost_.dtype = cost_dtype(shown.scalar_type());
@@ -83,6 +85,13 @@ at::Tensor CardScope::view(const at::Tensor& tensor) {
     }
   }
   return shown;
+}
+
+at::Tensor CardScope::written(const at::Tensor& tensor) {
+  if (launch_.is_watched() && tensor.defined()) {
+    launch_.note_access(*tensor.unsafeGetTensorImpl(), /*written=*/true);
+  }
+  return view(tensor);
 }
 
 std::optional<at::Tensor> CardScope::view(const std::optional<at::Tensor>& tensor) {
@@ -93,8 +102,11 @@ at::Tensor CardScope::result(const at::Tensor& cpu) {
   if (!cpu.defined()) {
     return cpu;
   }
-  if (launch_ == Launch::kKernel) {
+  if (!route_) {
     cost_.bytes += static_cast<double>(cpu.numel()) * static_cast<double>(cpu.element_size());
+  }
+  if (launch_.is_watched()) {
+    launch_.note_access(*cpu.unsafeGetTensorImpl(), /*written=*/true);
   }
   return state_.outside([&] { return at::Tensor(take(cpu.unsafeGetTensorImpl(), device_, counters_)); });
 }
@@ -103,14 +115,6 @@ void CardScope::set_cost(double flops, musaSimDtype dtype) {
   cost_.flops = flops;
   cost_.dtype = dtype;
   dtype_known_ = true;
-}
-
-void CardScope::set_copy(int to_device, int from_device, size_t bytes, bool pinned) {
-  launch_ = Launch::kCopy;
-  cost_.bytes = static_cast<double>(bytes);
-  copy_to_ = to_device;
-  copy_from_ = from_device;
-  copy_pinned_ = pinned;
 }
 
 }  // namespace musa

@@ -11,12 +11,10 @@
 
 #include "backend/bridge/below_autograd.h"
 #include "backend/bridge/cost.h"
+#include "backend/bridge/launch.h"
 #include "backend/storage.h"
-#include "musart/musart_sim.h"
 
 namespace musa {
-
-struct OpCounters;
 
 /// CPU tensor over the alias of a strided musa tensor, sharing its memory; conj / neg / zero-tensor bits are kept.
 /// A CPU or undefined tensor is returned as it is. Throws NotImplementedError for what has no strided storage.
@@ -32,11 +30,15 @@ class CardScope {
  public:
   /// `op` must be a string with static lifetime: the name under which the op is counted.
   CardScope(c10::Device device, const char* op);
+  /// The op is a copy of `bytes` without arithmetic.
+  CardScope(c10::Device device, const char* op, const CopyRoute& route, size_t bytes);
   ~CardScope();
   CardScope(const CardScope&) = delete;
   CardScope& operator=(const CardScope&) = delete;
 
   at::Tensor view(const at::Tensor& tensor);
+  /// As view, for a tensor that the kernel writes to.
+  at::Tensor written(const at::Tensor& tensor);
   std::optional<at::Tensor> view(const std::optional<at::Tensor>& tensor);
   /// The musa tensor over a result of a CPU kernel run in this scope.
   at::Tensor result(const at::Tensor& cpu);
@@ -48,27 +50,21 @@ class CardScope {
 
   /// Operations done and their arithmetic class (default: none, class of the first tensor shown).
   void set_cost(double flops, musaSimDtype dtype);
-  /// The op is a copy of `bytes` without arithmetic; a negative device is the host.
-  void set_copy(int to_device, int from_device, size_t bytes, bool pinned);
   /// Nothing runs on the card (metadata only): neither clock nor counters move.
-  void set_no_launch() { launch_ = Launch::kNone; }
+  void set_no_launch() { launches_ = false; }
   /// The host waits for the stream, as CUDA does for this op.
   void set_synchronizes() { synchronizes_ = true; }
 
  private:
-  enum class Launch { kKernel, kCopy, kNone };
-
   c10::Device device_;
   OpCounters* counters_;
   int exceptions_;
   bool synchronizes_ = false;
   bool dtype_known_ = false;
-  Launch launch_ = Launch::kKernel;
+  bool launches_ = true;
   musaSimCost cost_{};
-  int copy_to_ = -1;
-  int copy_from_ = -1;
-  bool copy_pinned_ = false;
-  musaStream_t stream_;
+  std::optional<CopyRoute> route_;  // of a copy
+  Launch launch_;
   AllocateOnCard memory_;
   BelowAutograd state_;
 };

@@ -25,20 +25,23 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blo
   const int from = card_of(self);
   const int to = card_of(dst);
   const c10::Device device = from >= 0 ? self.device() : dst.device();
-  CardScope scope(device, "aten::_copy_from");
-  at::Tensor source = scope.view(self);
-  at::Tensor target = scope.view(dst);
-  target.copy_(source);
+  constexpr const char* kOp = "aten::_copy_from";
+  if (from == to) {  // a kernel: read and written at the memory's rate
+    CardScope scope(device, kOp);
+    const at::Tensor source = scope.view(self);
+    scope.written(dst).copy_(source);
+    return dst;
+  }
   const bool crosses_host = from < 0 || to < 0;
-  if (crosses_host || from != to) {
-    const at::Tensor& host_side = from < 0 ? self : dst;
-    const bool pinned = crosses_host && is_pinned(host_side.storage().data());
-    scope.set_copy(to, from, dst.nbytes(), pinned);
-    if (crosses_host && !(non_blocking && pinned)) {
-      scope.set_synchronizes();
-    } else if (pinned) {
-      record_pinned_use(host_side.storage().data_ptr(), current_stream(device.index()));
-    }
+  const at::Tensor& host_side = from < 0 ? self : dst;
+  const bool pinned = crosses_host && is_pinned(host_side.storage().data());
+  CardScope scope(device, kOp, CopyRoute{to, from, pinned}, dst.nbytes());
+  const at::Tensor source = scope.view(self);
+  scope.written(dst).copy_(source);
+  if (crosses_host && !(non_blocking && pinned)) {
+    scope.set_synchronizes();
+  } else if (pinned) {
+    record_pinned_use(host_side.storage().data_ptr(), current_stream(device.index()));
   }
   return dst;
 }

@@ -38,7 +38,7 @@ at::Tensor& nansum_out(
     at::nansum_out(result, x, dim, keepdim, dtype);
   }
   at::native::resize_output(out, result.sizes());
-  scope.view(out).copy_(result);
+  scope.written(out).copy_(result);
   return out;
 }
 

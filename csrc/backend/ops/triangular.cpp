@@ -21,7 +21,7 @@ at::Tensor& into(const char* op, Kernel kernel, const at::Tensor& self, int64_t 
       out.dtype(), " instead");
   const at::Tensor result = kernel(scope.view(self), diagonal);
   at::native::resize_output(out, result.sizes());
-  scope.view(out).copy_(result);
+  scope.written(out).copy_(result);
   return out;
 }
 

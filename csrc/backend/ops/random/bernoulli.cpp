@@ -16,7 +16,7 @@ struct BernoulliScalarKernel {
   void operator()(const at::Tensor& self, double p, const std::optional<at::Generator>& given) {
     const PhiloxPosition position = draw_position(given, self.device());
     CardScope scope(self.device(), "aten::bernoulli_");
-    const at::Tensor host = scope.view(self);
+    const at::Tensor host = scope.written(self);
     AT_DISPATCH_ALL_TYPES_AND3(at::kBool, at::kHalf, at::kBFloat16, host.scalar_type(), "bernoulli_scalar_musa_", [&] {
       write_in_order<scalar_t>(host, [&](scalar_t* values) {
         const WordBelow below(p);
@@ -61,7 +61,7 @@ struct BernoulliTensorKernel {
         p.scalar_type());
     const PhiloxPosition position = draw_position(given, self.device());
     CardScope scope(self.device(), "aten::bernoulli_");
-    const at::Tensor host = scope.view(self);
+    const at::Tensor host = scope.written(self);
     const at::ScalarType type = p.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     const at::Tensor probabilities = scope.view(p).expand(host.sizes()).to(type).contiguous();
     AT_DISPATCH_ALL_TYPES_AND3(at::kBool, at::kHalf, at::kBFloat16, host.scalar_type(), "bernoulli_tensor_musa_", [&] {

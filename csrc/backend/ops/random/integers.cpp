@@ -57,7 +57,7 @@ struct RandomKernel {
     const at::Tensor& self = iter.tensor(0);
     const PhiloxPosition position = draw_position(given, self.device());
     CardScope scope(self.device(), "aten::random_");
-    const at::Tensor host = scope.view(self);
+    const at::Tensor host = scope.written(self);
     AT_DISPATCH_V2(
         host.scalar_type(), "random_kernel_musa",
         AT_WRAP([&] { fill_range<scalar_t>(host, position, default_range<scalar_t>(), 0); }),
@@ -72,7 +72,7 @@ struct RandomFromToKernel {
     const at::Tensor& self = iter.tensor(0);
     const PhiloxPosition position = draw_position(given, self.device());
     CardScope scope(self.device(), "aten::random_");
-    const at::Tensor host = scope.view(self);
+    const at::Tensor host = scope.written(self);
     AT_DISPATCH_V2(
         host.scalar_type(), "random_from_to_kernel_musa",
         AT_WRAP([&] { fill_range<scalar_t>(host, position, range, base); }), MUSA_INTEGER_AND_REAL_TYPES);
@@ -132,7 +132,7 @@ at::Tensor& randperm_out(int64_t n, std::optional<at::Generator> given, at::Tens
   }
   const PhiloxPosition position = draw_position(given, out.device());
   CardScope scope(out.device(), "aten::randperm");
-  const at::Tensor host = scope.view(out);
+  const at::Tensor host = scope.written(out);
   AT_DISPATCH_ALL_TYPES_AND2(at::kHalf, at::kBFloat16, host.scalar_type(), "randperm_musa", [&] {
     write_in_order<scalar_t>(host, [&](scalar_t* values) { shuffle(values, n, position); });
   });

@@ -109,7 +109,7 @@ at::Tensor& multinomial_out(
     const PhiloxPosition position = draw_position(given, self.device());
     CardScope scope(self.device(), "aten::multinomial");
     const at::Tensor weights = scope.view(self).to(at::kDouble).contiguous();
-    const at::Tensor host = scope.view(out);
+    const at::Tensor host = scope.written(out);
     write_in_order<int64_t>(host, [&](int64_t* result) {
       const double* row = weights.const_data_ptr<double>();
       if (replacement || samples == 1) {

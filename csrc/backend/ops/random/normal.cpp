@@ -23,7 +23,7 @@ void fill_from_normal(
     const at::Tensor& self, const char* op, const std::optional<at::Generator>& given, const Transform& transform) {
   const PhiloxPosition position = draw_position(given, self.device());
   CardScope scope(self.device(), op);
-  const at::Tensor host = scope.view(self);
+  const at::Tensor host = scope.written(self);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, host.scalar_type(), "normal_musa", [&] {
     using Compute = typename Draw<scalar_t>::Compute;
     constexpr int64_t kBlockValues = 4 / Draw<scalar_t>::kWords;

@@ -35,13 +35,13 @@ at::Tensor& rrelu_out(
   const double from = lower.toDouble();
   const double to = upper.toDouble();
   CardScope scope(self.device(), "aten::rrelu_with_noise");
-  const at::Tensor host_out = scope.view(out);
+  const at::Tensor host_out = scope.written(out);
   if (!training) {
     host_out.copy_(at::leaky_relu(scope.view(self), (from + to) / 2));
     return out;
   }
   const at::Tensor source = scope.view(self).contiguous();
-  const at::Tensor host_noise = scope.view(noise);
+  const at::Tensor host_noise = scope.written(noise);
   const PhiloxPosition position = draw_position(given, self.device());
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, source.scalar_type(), "rrelu_with_noise_out_musa", [&] {
     using Compute = typename Draw<scalar_t>::Compute;

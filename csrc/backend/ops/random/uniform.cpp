@@ -27,7 +27,7 @@ struct UniformKernel {
     const at::Tensor& self = iter.tensor(0);
     const PhiloxPosition position = draw_position(given, self.device());
     CardScope scope(self.device(), "aten::uniform_");
-    const at::Tensor host = scope.view(self);
+    const at::Tensor host = scope.written(self);
     AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, host.scalar_type(), "uniform_kernel_musa", [&] {
       using Compute = typename Draw<scalar_t>::Compute;
       const Compute base = static_cast<Compute>(from);
@@ -71,7 +71,7 @@ struct ExponentialKernel {
         self.scalar_type());
     const PhiloxPosition position = draw_position(given, self.device());
     CardScope scope(self.device(), "aten::exponential_");
-    const at::Tensor host = scope.view(self);
+    const at::Tensor host = scope.written(self);
     AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, host.scalar_type(), "exponential_musa", [&] {
       // The distribution excludes 0 (callers divide by it), also where the dtype would round to it.
       const scalar_t least = std::isinf(lambda) ? scalar_t(0) : std::numeric_limits<scalar_t>::denorm_min();
@@ -94,7 +94,7 @@ struct CauchyKernel {
     const at::Tensor& self = iter.tensor(0);
     const PhiloxPosition position = draw_position(given, self.device());
     CardScope scope(self.device(), "aten::cauchy_");
-    const at::Tensor host = scope.view(self);
+    const at::Tensor host = scope.written(self);
     AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, host.scalar_type(), "cauchy_musa", [&] {
       fill_from_open_unit<scalar_t>(
           host, position, [&](double u) { return static_cast<scalar_t>(median + sigma * std::tan(M_PI * (u - 0.5))); });
@@ -112,7 +112,7 @@ struct GeometricKernel {
     const at::Tensor& self = iter.tensor(0);
     const PhiloxPosition position = draw_position(given, self.device());
     CardScope scope(self.device(), "aten::geometric_");
-    const at::Tensor host = scope.view(self);
+    const at::Tensor host = scope.written(self);
     AT_DISPATCH_ALL_TYPES_AND2(at::kHalf, at::kBFloat16, host.scalar_type(), "geometric_musa", [&] {
       const double scale = 1 / std::log1p(-p);
       const double most = static_cast<double>(std::numeric_limits<scalar_t>::max());

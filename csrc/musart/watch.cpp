@@ -1,0 +1,33 @@
+#include "musart/watch.h"
+
+#include <array>
+#include <bit>
+
+namespace musart {
+
+std::atomic<uint32_t> watch_bits{0};
+
+namespace {
+
+// Indexed by the number of the bit. Constant-initialised: there before any other static object.
+constinit std::array<std::atomic<Watcher*>, 32> watchers{};
+
+}  // namespace
+
+void watch(Watch bit, Watcher* watcher) {
+  watchers[std::countr_zero(static_cast<uint32_t>(bit))].store(watcher, std::memory_order_release);
+  watch_bits.fetch_or(bit, std::memory_order_release);
+}
+
+void unwatch(Watch bit) {
+  watch_bits.fetch_and(~static_cast<uint32_t>(bit), std::memory_order_release);
+  watchers[std::countr_zero(static_cast<uint32_t>(bit))].store(nullptr, std::memory_order_release);
+}
+
+void tell(const Activity& activity) noexcept {
+  for (uint32_t bits = watched(); bits != 0; bits &= bits - 1) {
+    if (Watcher* watcher = watchers[std::countr_zero(bits)].load(std::memory_order_acquire)) watcher->saw(activity);
+  }
+}
+
+}  // namespace musart
