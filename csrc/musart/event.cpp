@@ -1,8 +1,8 @@
 // Events: a point of virtual time on a stream.
 #include <deque>
 
+#include "musart/races.h"
 #include "musart/stream.h"
-#include "musart/watch.h"
 
 struct MusaEvent {
   static constexpr int64_t kNotRecorded = -1;
@@ -46,9 +46,9 @@ musaError_t check_timed(musaEvent_t event, const char* which) {
   return musaSuccess;
 }
 
-void tell_event(ActivityKind kind, const char* name, musaEvent_t event, musaStream_t stream, musaSimSpan span) {
+musaError_t tell_event(ActivityKind kind, const char* name, musaEvent_t event, musaStream_t stream, musaSimSpan span) {
   const Card* card = stream != nullptr ? stream->card : event->card.load();
-  tell(
+  return tell(
       {.kind = kind,
        .name = name,
        .device = card != nullptr ? card->index : -1,
@@ -121,7 +121,7 @@ musaError_t musaEventQuery(musaEvent_t event) {
   const int64_t now = musart::host_now();
   if (time <= now) {
     if (__builtin_expect(watched() != 0, 0)) {
-      tell_event(ActivityKind::kEventQuery, "musaEventQuery", event, nullptr, {now, now});
+      return tell_event(ActivityKind::kEventQuery, "musaEventQuery", event, nullptr, {now, now});
     }
     return musaSuccess;
   }
@@ -136,8 +136,21 @@ musaError_t musaEventSynchronize(musaEvent_t event) {
   const int64_t before = musart::host_now();
   musart::wait_host(time, event->card.load()->figures.sync_ns);
   if (__builtin_expect(watched() != 0, 0)) {
-    tell_event(ActivityKind::kEventSync, "musaEventSynchronize", event, nullptr, {before, musart::host_now()});
+    return tell_event(ActivityKind::kEventSync, "musaEventSynchronize", event, nullptr, {before, musart::host_now()});
   }
+  return musaSuccess;
+}
+
+musaError_t musaSimEventPassed(musaEvent_t event, int wait) {
+  MUSART_TRY(musart::check(event));
+  const int64_t time = event->time.load();
+  if (wait != 0 && time != MusaEvent::kNotRecorded) {
+    musart::wait_host(time, event->card.load()->figures.sync_ns);
+  } else if (time > musart::host_now()) {
+    musart::advance_host(event->card.load()->figures.poll_ns);
+    return musaErrorNotReady;
+  }
+  if (musart::watches_races()) musart::races::passed(event);
   return musaSuccess;
 }
 

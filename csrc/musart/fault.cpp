@@ -52,8 +52,7 @@ void describe_block(Line& line, uintptr_t address) {
   const void* block = nullptr;
   uintptr_t start = 0;
   size_t size = 0;
-  const auto lookup = block_lookup.load();
-  if (lookup != nullptr && lookup(reinterpret_cast<void*>(address), &block, &size) != 0) {
+  if (find_block(reinterpret_cast<void*>(address), &block, &size)) {
     start = reinterpret_cast<uintptr_t>(block);
   } else if (!find_allocation_now(address, &start, &size)) {
     line.text("no live block");
@@ -106,6 +105,11 @@ void on_fault(int signal, siginfo_t* info, void* context) {
 }
 
 }  // namespace
+
+bool find_block(const void* address, const void** block, size_t* size) {
+  const auto lookup = block_lookup.load();
+  return lookup != nullptr && lookup(address, block, size) != 0;
+}
 
 void install_fault_handler() {
   struct sigaction action = {};

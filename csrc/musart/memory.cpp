@@ -10,6 +10,7 @@
 #include "musart/clock.h"
 #include "musart/host_memory.h"
 #include "musart/pinned.h"
+#include "musart/races.h"
 #include "musart/runtime.h"
 #include "musart/text.h"
 
@@ -200,6 +201,7 @@ musaError_t musaFree(void* pointer) {
       return fail(musaErrorInvalidValue, "musaFree: no allocation begins at %p (freed twice?)", pointer);
     }
     musart::leave_chunks(card, offset, block.extent);
+    if (musart::watches_races()) musart::races::forget_memory(pointer, block.extent);
   }
   if (block.fd >= 0) close(block.fd);
   musart::accounting::release(card.physical, block.size);

@@ -33,6 +33,7 @@ typedef enum musaError {
   musaErrorUnknown = 999,
   musaErrorSimHostMemory = 10001,  // the host, not the card, has no memory left
   musaErrorSimForked = 10002,      // the device was used before fork(); the child must be spawned
+  musaErrorSimRace = 10003,        // two accesses to the same memory that nothing orders; TORCH_MUSA_SIM_STRICT
 } musaError_t;
 
 MUSART_API const char* musaGetErrorName(musaError_t error);

@@ -9,6 +9,7 @@
 #include <shared_mutex>
 
 #include "musart/clock.h"
+#include "musart/races.h"
 #include "musart/runtime.h"
 #include "musart/text.h"
 
@@ -77,6 +78,7 @@ musaError_t musaFreeHost(void* pointer) {
     size = found->second;
     musart::ranges.erase(found);
   }
+  if (musart::watches_races()) musart::races::forget_host_memory(pointer, size);
   munmap(pointer, size);
   musart::advance_host(musart::current_card().figures.alloc_ns);
   return musaSuccess;

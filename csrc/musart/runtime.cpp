@@ -9,6 +9,7 @@
 #include "musart/cards.h"
 #include "musart/clock.h"
 #include "musart/fault.h"
+#include "musart/races.h"
 #include "musart/settings.h"
 #include "musart/stream.h"
 
@@ -86,6 +87,7 @@ musaError_t initialize_locked() {
   MUSART_TRY(accounting::open(setting("TORCH_MUSA_SIM_SCOPE")));
   freeze_settings();
   configure_clock();
+  configure_races();
   cards = new Card*[count];
   for (int i = 0; i < count; ++i) cards[i] = make_card(model, i, physical[i]);
   card_count = count;

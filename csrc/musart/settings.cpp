@@ -17,6 +17,8 @@ namespace {
 
 bool is_flag(const char* value) { return strcmp(value, "0") == 0 || strcmp(value, "1") == 0; }
 
+bool is_strictness(const char* value) { return is_flag(value) || strcmp(value, "warn") == 0; }
+
 bool is_text(const char*) { return true; }
 
 bool is_operator_list(const char* value) {
@@ -79,7 +81,9 @@ const Definition kDefinitions[] = {
     {{"TORCH_MUSA_SIM_HOST_MEMORY", "a size as 16GiB | overcommit", "",
       "limit on this process's memory on the host; empty: what the host and its cgroup have; overcommit: no check"},
      is_host_memory},
-    {{"TORCH_MUSA_SIM_STRICT", "0 | 1", "0", "refuse what hardware refuses, report races"}, is_flag},
+    {{"TORCH_MUSA_SIM_STRICT", "0 | 1 | warn", "0",
+      "1: refuse what hardware refuses, races are errors (docs/strict.md); warn: only report races, on stderr"},
+     is_strictness},
     {{"TORCH_MUSA_SIM_NATIVE", "1 | 0 | names of operators separated by commas", "1",
       "native kernels: all, none, or only those named"},
      is_operator_list},

@@ -2,6 +2,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 namespace musart {
@@ -10,6 +11,11 @@ namespace {
 // Trivial types only: a call from an exit handler must still find them alive.
 thread_local musaError_t last_error = musaSuccess;
 thread_local char last_detail[1024] = "";
+// Longer texts (race reports) lie here. Not a larger array: room for thread-local data is scarce in a library that is
+// loaded late.
+constexpr size_t kLongDetail = 4096;
+thread_local char* long_detail = nullptr;
+thread_local bool detail_is_long = false;
 
 struct ErrorText {
   musaError_t error;
@@ -32,6 +38,7 @@ constexpr ErrorText kErrors[] = {
     {musaErrorNotSupported, "musaErrorNotSupported", "operation not supported"},
     {musaErrorUnknown, "musaErrorUnknown", "unknown error"},
     {musaErrorSimHostMemory, "musaErrorSimHostMemory", "the host that simulates the cards is out of memory"},
+    {musaErrorSimRace, "musaErrorSimRace", "a race between streams"},
     {musaErrorSimForked, "musaErrorSimForked", "the device was used before fork()"},
 };
 
@@ -48,13 +55,20 @@ musaError_t fail(musaError_t error, const char* format, ...) {
   last_error = error;
   va_list arguments;
   va_start(arguments, format);
-  vsnprintf(last_detail, sizeof last_detail, format, arguments);
+  va_list again;
+  va_copy(again, arguments);
+  detail_is_long =
+      static_cast<size_t>(vsnprintf(last_detail, sizeof last_detail, format, arguments)) >= sizeof last_detail;
+  if (detail_is_long && long_detail == nullptr) long_detail = static_cast<char*>(malloc(kLongDetail));
+  detail_is_long = detail_is_long && long_detail != nullptr;
+  if (detail_is_long) vsnprintf(long_detail, kLongDetail, format, again);
+  va_end(again);
   va_end(arguments);
   return error;
 }
 
 void warn(const char* format, ...) {
-  char line[1024];
+  char line[2048];
   int used = snprintf(line, sizeof line, "torch_musa_sim: warning: ");
   va_list arguments;
   va_start(arguments, format);
@@ -88,6 +102,8 @@ musaError_t musaGetLastError(void) {
 
 musaError_t musaPeekAtLastError(void) { return musart::last_error; }
 
-const char* musaSimGetLastErrorDetail(void) { return musart::last_detail; }
+const char* musaSimGetLastErrorDetail(void) {
+  return musart::detail_is_long ? musart::long_detail : musart::last_detail;
+}
 
 }  // extern "C"

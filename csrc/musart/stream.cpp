@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <deque>
 
-#include "musart/watch.h"
+#include "musart/races.h"
 
 namespace musart {
 namespace {
@@ -50,7 +50,10 @@ musaSimSpan enqueue(MusaStream& stream, int64_t device_ns) {
   } while (!stream.tail.compare_exchange_weak(tail, start + device_ns, std::memory_order_relaxed));
   const int64_t end = start + device_ns;
   if (stream.kind == MusaStream::Kind::kBlocking) raise(stream.card->blocking_tail, end);
-  if (__builtin_expect(launch_blocking(), 0)) wait_host(end, figures.sync_ns);
+  if (__builtin_expect(launch_blocking(), 0)) {
+    wait_host(end, figures.sync_ns);
+    if (watches_races()) (void)races::host_waited(&stream);
+  }
   return {start, end};
 }
 
@@ -148,7 +151,7 @@ musaError_t musaStreamSynchronize(musaStream_t stream) {
   const int64_t before = musart::host_now();
   musart::wait_host(musart::ready_at(*stream), stream->card->figures.sync_ns);
   if (__builtin_expect(musart::watched() != 0, 0)) {
-    musart::tell(
+    return musart::tell(
         {.kind = musart::ActivityKind::kStreamSync,
          .name = "musaStreamSynchronize",
          .device = stream->card->index,
@@ -164,7 +167,7 @@ musaError_t musaDeviceSynchronize(void) {
   const int64_t before = musart::host_now();
   musart::wait_host(musart::card_tail(card), card.figures.sync_ns);
   if (__builtin_expect(musart::watched() != 0, 0)) {
-    musart::tell(
+    return musart::tell(
         {.kind = musart::ActivityKind::kDeviceSync,
          .name = "musaDeviceSynchronize",
          .device = card.index,
@@ -178,7 +181,7 @@ musaError_t musaStreamQuery(musaStream_t stream) {
   const int64_t now = musart::host_now();
   if (now >= musart::ready_at(*stream)) {
     if (__builtin_expect(musart::watched() != 0, 0)) {
-      musart::tell(
+      return musart::tell(
           {.kind = musart::ActivityKind::kStreamQuery,
            .name = "musaStreamQuery",
            .device = stream->card->index,
@@ -207,6 +210,16 @@ musaError_t musaSimLaunchCopy(
   MUSART_TRY(musart::resolve(&stream));
   const musaSimSpan ran = musart::enqueue_copy(*stream, to_device, from_device, bytes, pinned != 0);
   if (span != nullptr) *span = ran;
+  return musaSuccess;
+}
+
+musaError_t musaSimStreamWaitStream(musaStream_t stream, musaStream_t other) {
+  MUSART_TRY(musart::resolve(&stream));
+  MUSART_TRY(musart::resolve(&other));
+  const int64_t time = std::max(musart::host_now(), musart::ready_at(*other));
+  musart::raise(stream->tail, time);
+  if (stream->kind == MusaStream::Kind::kBlocking) musart::raise(stream->card->blocking_tail, time);
+  if (musart::watches_races()) musart::races::order(stream, other);
   return musaSuccess;
 }
 

@@ -12,6 +12,8 @@ namespace {
 // Indexed by the number of the bit. Constant-initialised: there before any other static object.
 constinit std::array<std::atomic<Watcher*>, 32> watchers{};
 
+thread_local musaError_t objection = musaSuccess;
+
 }  // namespace
 
 void watch(Watch bit, Watcher* watcher) {
@@ -24,10 +26,16 @@ void unwatch(Watch bit) {
   watchers[std::countr_zero(static_cast<uint32_t>(bit))].store(nullptr, std::memory_order_release);
 }
 
-void tell(const Activity& activity) noexcept {
+void object(musaError_t status) noexcept {
+  if (objection == musaSuccess) objection = status;
+}
+
+musaError_t tell(const Activity& activity) noexcept {
+  objection = musaSuccess;
   for (uint32_t bits = watched(); bits != 0; bits &= bits - 1) {
     if (Watcher* watcher = watchers[std::countr_zero(bits)].load(std::memory_order_acquire)) watcher->saw(activity);
   }
+  return objection;
 }
 
 }  // namespace musart

@@ -76,7 +76,10 @@ class Watcher {
 // Switches `watcher` on under one bit of Watch; replaces what was there.
 MUSART_API void watch(Watch bit, Watcher* watcher);
 MUSART_API void unwatch(Watch bit);
-// Tells every watcher. Call it only when watched() isn't 0.
-MUSART_API void tell(const Activity& activity) noexcept;
+// Tells every watcher, and answers with what one of them had to object (musaSuccess: nothing): the status that the call
+// should end with. Call it only when watched() isn't 0.
+MUSART_API musaError_t tell(const Activity& activity) noexcept;
+// From inside Watcher::saw: the activity was wrong, and its call must say so. `status` comes from fail().
+MUSART_API void object(musaError_t status) noexcept;
 
 }  // namespace musart

@@ -176,6 +176,10 @@ _STATUS_CALLS: dict[str, list[object]] = {
     "musaSimLaunch": [c_void_p, POINTER(Cost), POINTER(Span)],
     "musaSimLaunchCopy": [c_void_p, c_int, c_int, c_size_t, c_int, POINTER(Span)],
     "musaSimDefaultStream": [c_int, POINTER(c_void_p)],
+    "musaSimAccess": [c_void_p, c_void_p, c_size_t, c_int, c_char_p],
+    "musaSimHostRead": [c_void_p, c_size_t, c_char_p],
+    "musaSimEventPassed": [c_void_p, c_int],
+    "musaSimStreamWaitStream": [c_void_p, c_void_p],
 }
 for _name, _types in _STATUS_CALLS.items():
     getattr(lib, _name).argtypes = _types
@@ -196,6 +200,9 @@ for _name, _types, _result in (
     ("musaSimSettingFlag", [c_char_p], c_int),
     ("musaSimSettingInt", [c_char_p], c_int64),
     ("musaSimSettingBytes", [c_char_p], c_int64),
+    ("musaSimBlockTaken", [c_void_p, c_size_t, c_void_p], None),
+    ("musaSimBlockFreed", [c_void_p, c_size_t], None),
+    ("musaSimBlockSettled", [c_void_p, c_size_t, c_void_p], None),
 ):
     getattr(lib, _name).argtypes = _types
     getattr(lib, _name).restype = _result
@@ -341,6 +348,18 @@ def launch_copy(stream_handle: int | None, to: int, source: int, size: int, pinn
     span = Span()
     call("musaSimLaunchCopy", stream_handle, to, source, size, int(pinned), byref(span))
     return span.start_ns, span.end_ns
+
+
+def write(stream_handle: int | None, pointer: int, size: int, op: str = "write") -> None:
+    call("musaSimAccess", stream_handle, pointer, size, 1, op.encode())
+
+
+def read(stream_handle: int | None, pointer: int, size: int, op: str = "read") -> None:
+    call("musaSimAccess", stream_handle, pointer, size, 0, op.encode())
+
+
+def copy_async(to: int, source: int, size: int, stream_handle: int | None) -> None:
+    call("musaMemcpyAsync", to, source, size, DEFAULT, stream_handle)
 
 
 def host_clock() -> int:
