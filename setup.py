@@ -116,7 +116,11 @@ class CMakeBuild(build_ext):
 check_setuptools()
 setup(
     # What outside programs look for is a top-level package named torch_musa; its source is a folder of ours.
-    packages=[*find_packages(include=[f"{PACKAGE}*", "model_zoo*"], exclude=[f"{PACKAGE}.compat*"]), "torch_musa"],
+    packages=[
+        *find_packages(include=[f"{PACKAGE}*", "model_zoo*"], exclude=[f"{PACKAGE}.compat*"]),
+        "torch_musa",
+        *(f"torch_musa.{package}" for package in find_packages(f"{PACKAGE}/compat")),
+    ],
     package_dir={"torch_musa": f"{PACKAGE}/compat"},
     ext_modules=[Extension(f"{PACKAGE}._C", sources=[])],
     cmdclass={"build_ext": CMakeBuild},

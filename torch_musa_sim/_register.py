@@ -31,7 +31,9 @@ def register() -> None:
     atexit.register(_C._settle_autograd_threads)  # or a clean script could end with an abort
     torch.utils.rename_privateuse1_backend("musa")
     from torch_musa_sim import musa
+    from torch_musa_sim.musa import fused_optimizers
 
+    fused_optimizers.define()
     torch._register_device_module("musa", musa)
     for name in _SUBMODULES:  # `import torch.musa.amp` must find the module that is already there
         sys.modules[f"torch.musa.{name}"] = importlib.import_module(f"torch_musa_sim.musa.{name}")
