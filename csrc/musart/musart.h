@@ -29,6 +29,8 @@ typedef enum musaError {
   musaErrorNotReady = 600,
   musaErrorPeerAccessAlreadyEnabled = 704,
   musaErrorPeerAccessNotEnabled = 705,
+  musaErrorHostMemoryAlreadyRegistered = 712,
+  musaErrorHostMemoryNotRegistered = 713,
   musaErrorNotSupported = 801,
   musaErrorUnknown = 999,
   musaErrorSimHostMemory = 10001,  // the host, not the card, has no memory left
@@ -121,6 +123,11 @@ MUSART_API musaError_t musaFree(void* pointer);  // NULL is a no-op; waits for n
 MUSART_API musaError_t musaMemGetInfo(size_t* free_bytes, size_t* total_bytes);  // of the current card
 MUSART_API musaError_t musaMallocHost(void** pointer, size_t size);              // page-locked host memory
 MUSART_API musaError_t musaFreeHost(void* pointer);
+// Makes memory of the program's own page-locked, so that copies treat it as they treat musaMallocHost's. `flags`: 0, or
+// any of the bits below 16, which change nothing here. The range must be registered once only, and unregistered by its
+// start before it is freed.
+MUSART_API musaError_t musaHostRegister(void* pointer, size_t size, unsigned int flags);
+MUSART_API musaError_t musaHostUnregister(void* pointer);
 MUSART_API musaError_t musaPointerGetAttributes(musaPointerAttributes* attributes, const void* pointer);
 MUSART_API musaError_t musaMemcpy(void* to, const void* from, size_t bytes, musaMemcpyKind kind);
 MUSART_API musaError_t

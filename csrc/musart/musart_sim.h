@@ -94,6 +94,8 @@ MUSART_API int64_t musaSimStreamTail(musaStream_t stream);
 // The default stream of a card (a real handle, so that a thread needs no musaSetDevice to launch on it).
 MUSART_API musaError_t musaSimDefaultStream(int device, musaStream_t* stream);
 MUSART_API int musaSimStreamDevice(musaStream_t stream);
+// 1 when `handle` is a stream that lives; reads nothing behind it.
+MUSART_API int musaSimStreamIsAlive(const void* handle);
 MUSART_API int64_t musaSimStreamId(musaStream_t stream);  // unique in the process, 0 for a card's default stream
 
 // ---- settings --------------------------------------------------------------------------------------------------

@@ -17,7 +17,11 @@ namespace musart {
 namespace {
 
 std::shared_mutex& mutex = *new std::shared_mutex;
-std::map<uintptr_t, size_t>& ranges = *new std::map<uintptr_t, size_t>;  // start -> bytes
+struct Range {
+  size_t bytes;
+  bool registered;  // memory of the program's own, by musaHostRegister
+};
+std::map<uintptr_t, Range>& ranges = *new std::map<uintptr_t, Range>;  // by start
 
 // Bounds of all ranges ever made: most pointers that are asked about lie outside, and need no lock.
 std::atomic<uintptr_t> lowest{UINTPTR_MAX};
@@ -34,8 +38,25 @@ bool is_pinned(const void* pointer) {
   auto it = ranges.upper_bound(address);
   if (it == ranges.begin()) return false;
   --it;
-  return address - it->first < it->second;
+  return address - it->first < it->second.bytes;
 }
+
+namespace {
+
+void widen_bounds(uintptr_t start, size_t size) {
+  if (start < lowest.load()) lowest.store(start, std::memory_order_release);
+  if (start + size > highest.load()) highest.store(start + size, std::memory_order_release);
+}
+
+bool overlaps_a_range(uintptr_t start, size_t size) {
+  const auto after = ranges.lower_bound(start);
+  if (after != ranges.end() && after->first < start + size) return true;
+  return after != ranges.begin() && start - std::prev(after)->first < std::prev(after)->second.bytes;
+}
+
+constexpr unsigned kRegisterFlags = 16;  // portable, mapped, io memory, read only
+
+}  // namespace
 
 }  // namespace musart
 
@@ -57,9 +78,8 @@ musaError_t musaMallocHost(void** pointer, size_t size) {
   }
   const auto start = reinterpret_cast<uintptr_t>(mapped);
   const std::lock_guard<std::shared_mutex> lock(musart::mutex);
-  musart::ranges.emplace(start, size);
-  if (start < musart::lowest.load()) musart::lowest.store(start, std::memory_order_release);
-  if (start + size > musart::highest.load()) musart::highest.store(start + size, std::memory_order_release);
+  musart::ranges.emplace(start, musart::Range{size, false});
+  musart::widen_bounds(start, size);
   musart::advance_host(musart::current_card().figures.alloc_ns);
   *pointer = mapped;
   return musaSuccess;
@@ -72,14 +92,50 @@ musaError_t musaFreeHost(void* pointer) {
   {
     const std::lock_guard<std::shared_mutex> lock(musart::mutex);
     const auto found = musart::ranges.find(reinterpret_cast<uintptr_t>(pointer));
-    if (found == musart::ranges.end()) {
+    if (found == musart::ranges.end() || found->second.registered) {
       return fail(musaErrorInvalidValue, "musaFreeHost: no page-locked memory begins at %p (freed twice?)", pointer);
     }
-    size = found->second;
+    size = found->second.bytes;
     musart::ranges.erase(found);
   }
   if (musart::watches_races()) musart::races::forget_host_memory(pointer, size);
   munmap(pointer, size);
+  musart::advance_host(musart::current_card().figures.alloc_ns);
+  return musaSuccess;
+}
+
+musaError_t musaHostRegister(void* pointer, size_t size, unsigned int flags) {
+  MUSART_TRY(musart::ready());
+  if (pointer == nullptr || size == 0 || size > PTRDIFF_MAX) {
+    return fail(musaErrorInvalidValue, "musaHostRegister: %zu bytes at %p are no range of memory", size, pointer);
+  }
+  if (flags >= musart::kRegisterFlags) {
+    return fail(musaErrorInvalidValue, "musaHostRegister: flags %u; accepted: 0 .. 15", flags);
+  }
+  if (musart::is_device_pointer(pointer) || musart::is_alias_pointer(pointer)) {
+    return fail(musaErrorInvalidValue, "musaHostRegister: %p lies in a card's memory, not in the host's", pointer);
+  }
+  const auto start = reinterpret_cast<uintptr_t>(pointer);
+  const std::lock_guard<std::shared_mutex> lock(musart::mutex);
+  if (musart::overlaps_a_range(start, size)) {
+    return fail(
+        musaErrorHostMemoryAlreadyRegistered, "musaHostRegister: %zu bytes at %p hold page-locked memory already", size,
+        pointer);
+  }
+  musart::ranges.emplace(start, musart::Range{size, true});
+  musart::widen_bounds(start, size);
+  musart::advance_host(musart::current_card().figures.alloc_ns);
+  return musaSuccess;
+}
+
+musaError_t musaHostUnregister(void* pointer) {
+  MUSART_TRY(musart::ready());
+  const std::lock_guard<std::shared_mutex> lock(musart::mutex);
+  const auto found = musart::ranges.find(reinterpret_cast<uintptr_t>(pointer));
+  if (found == musart::ranges.end() || !found->second.registered) {
+    return fail(musaErrorHostMemoryNotRegistered, "musaHostUnregister: no registered memory begins at %p", pointer);
+  }
+  musart::ranges.erase(found);
   musart::advance_host(musart::current_card().figures.alloc_ns);
   return musaSuccess;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <unordered_set>
 
 #include "musart/races.h"
 
@@ -14,10 +15,15 @@ std::atomic<int64_t> next_id{1};
 constexpr size_t kGraveyard = 1024;
 std::mutex& graveyard_mutex = *new std::mutex;
 std::deque<musaStream_t>& graveyard = *new std::deque<musaStream_t>;
+std::unordered_set<const void*>& all_streams = *new std::unordered_set<const void*>;  // dead ones, too
 
 musaStream_t make_stream() {
   const std::lock_guard<std::mutex> lock(graveyard_mutex);
-  if (graveyard.size() < kGraveyard) return new MusaStream;
+  if (graveyard.size() < kGraveyard) {
+    musaStream_t fresh = new MusaStream;
+    all_streams.insert(fresh);
+    return fresh;
+  }
   musaStream_t stream = graveyard.front();
   graveyard.pop_front();
   return stream;
@@ -37,6 +43,8 @@ musaStream_t make_default_stream(Card* card) {
   musaStream_t stream = new MusaStream;
   stream->card = card;
   stream->kind = MusaStream::Kind::kDefault;
+  const std::lock_guard<std::mutex> lock(graveyard_mutex);
+  all_streams.insert(stream);
   return stream;
 }
 
@@ -236,6 +244,11 @@ musaError_t musaSimDefaultStream(int device, musaStream_t* stream) {
 
 int musaSimStreamDevice(musaStream_t stream) {
   return musart::resolve(&stream) == musaSuccess ? stream->card->index : -1;
+}
+
+int musaSimStreamIsAlive(const void* handle) {
+  const std::lock_guard<std::mutex> lock(musart::graveyard_mutex);
+  return musart::all_streams.contains(handle) && static_cast<const MusaStream*>(handle)->alive.load() ? 1 : 0;
 }
 
 int64_t musaSimStreamId(musaStream_t stream) { return musart::resolve(&stream) == musaSuccess ? stream->id : -1; }

@@ -149,6 +149,8 @@ _STATUS_CALLS: dict[str, list[object]] = {
     "musaMemGetInfo": [POINTER(c_size_t), POINTER(c_size_t)],
     "musaMallocHost": [POINTER(c_void_p), c_size_t],
     "musaFreeHost": [c_void_p],
+    "musaHostRegister": [c_void_p, c_size_t, c_uint],
+    "musaHostUnregister": [c_void_p],
     "musaPointerGetAttributes": [POINTER(PointerAttributes), c_void_p],
     "musaMemcpy": [c_void_p, c_void_p, c_size_t, c_int],
     "musaMemcpyAsync": [c_void_p, c_void_p, c_size_t, c_int, c_void_p],
@@ -193,6 +195,7 @@ for _name, _types, _result in (
     ("musaSimStreamTail", [c_void_p], c_int64),
     ("musaSimStreamDevice", [c_void_p], c_int),
     ("musaSimStreamId", [c_void_p], c_int64),
+    ("musaSimStreamIsAlive", [c_void_p], c_int),
     ("musaSimKernelNs", [POINTER(CardFigures), POINTER(Cost)], c_int64),
     ("musaSimSettingCount", [], c_int),
     ("musaSimSettingAt", [c_int], POINTER(Setting)),
@@ -269,6 +272,18 @@ def malloc_host(size: int) -> int:
 
 def free_host(pointer: int) -> None:
     call("musaFreeHost", pointer)
+
+
+def host_register(pointer: int, size: int, flags: int = 0) -> None:
+    call("musaHostRegister", pointer, size, flags)
+
+
+def host_unregister(pointer: int) -> None:
+    call("musaHostUnregister", pointer)
+
+
+def stream_is_alive(handle: int) -> bool:
+    return bool(lib.musaSimStreamIsAlive(handle))
 
 
 def mem_info() -> tuple[int, int]:

@@ -245,3 +245,45 @@ def test_last_error_is_kept_for_the_thread_until_it_is_read(child: Child) -> Non
     print(m.error_name(2), m.lib.musaGetErrorString(2).decode(), m.error_name(12345))
     """
     assert child(code).splitlines() == ["0 1 1 0", "musaErrorMemoryAllocation out of memory unrecognized error code"]
+
+
+def test_registered_memory_is_page_locked_until_it_is_unregistered(child: Child) -> None:
+    code = """
+    plain = ctypes.create_string_buffer(1 << 20); start = ctypes.addressof(plain)
+    m.set_device(0); d = m.malloc(1 << 20)
+    m.host_register(start, 1 << 20)
+    print(m.attributes(start).type, m.attributes(start + (1 << 20) - 1).type)
+    before = m.host_clock(); m.copy_async(d, start, 1 << 20, None); pinned = m.host_clock() - before
+    m.host_unregister(start); print(m.attributes(start).type)
+    before = m.host_clock(); m.copy_async(d, start, 1 << 20, None); pageable = m.host_clock() - before
+    print(pageable > 3 * pinned)
+    """
+    assert child(code).split() == ["1", "1", "0", "True"]
+
+
+def test_what_can_not_be_registered_is_refused(child: Child) -> None:
+    code = """
+    plain = ctypes.create_string_buffer(8192); start = ctypes.addressof(plain)
+    m.set_device(0); d = m.malloc(4096); h = m.malloc_host(4096)
+    m.host_register(start, 4096)
+    for call in (
+        lambda: m.host_register(start + 4095, 4096),
+        lambda: m.host_register(start - 1, 2),
+        lambda: m.host_register(h, 10),
+        lambda: m.host_register(d, 10),
+        lambda: m.host_register(start, 0),
+        lambda: m.host_register(start + 4096, 10, 99),
+        lambda: m.host_unregister(start + 1),
+        lambda: m.host_unregister(h),
+        lambda: m.free_host(start),
+    ):
+        try: call(); print("accepted")
+        except m.MusaError as error: print(error.name)
+    m.host_register(start + 4096, 4096)
+    """
+    assert child(code).split() == [
+        *["musaErrorHostMemoryAlreadyRegistered"] * 3,
+        *["musaErrorInvalidValue"] * 3,
+        *["musaErrorHostMemoryNotRegistered"] * 2,
+        "musaErrorInvalidValue",
+    ]

@@ -109,3 +109,12 @@ def test_streams_and_events_made_and_destroyed_without_end_take_no_memory(child:
     print(resident() - before < 100)
     """
     assert child(code) == "True"
+
+
+def test_only_living_streams_count_as_handles(child: Child) -> None:
+    code = """
+    m.set_device(0)
+    s = m.stream(); print(m.stream_is_alive(s), m.stream_is_alive(m.default_stream(0)))
+    m.call("musaStreamDestroy", s); print(m.stream_is_alive(s), m.stream_is_alive(0), m.stream_is_alive(s + 64))
+    """
+    assert child(code).split() == ["True", "True", "False", "False", "False"]
