@@ -52,6 +52,7 @@ from torch_musa_sim.musa.memory import (
     reset_peak_memory_stats,
     set_per_process_memory_fraction,
 )
+from torch_musa_sim.musa.memory_pools import MemPool, MemPoolContext, graph_pool_handle, use_mem_pool
 from torch_musa_sim.musa.operators import OperatorStatistics, op_statistics, reset_op_statistics
 from torch_musa_sim.musa.random import (
     get_rng_state,
@@ -80,6 +81,8 @@ globals().update(LEGACY_TYPES)
 
 __all__ = [
     "Event",
+    "MemPool",
+    "MemPoolContext",
     "OperatorStatistics",
     "OutOfMemoryError",
     "Stream",
@@ -102,6 +105,7 @@ __all__ = [
     "get_per_process_memory_fraction",
     "get_rng_state",
     "get_rng_state_all",
+    "graph_pool_handle",
     "init",
     "initial_seed",
     "is_available",
@@ -140,6 +144,7 @@ __all__ = [
     "stream",
     "streams",
     "synchronize",
+    "use_mem_pool",
 ]
 
 

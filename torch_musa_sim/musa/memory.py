@@ -21,13 +21,14 @@ def memory_stats(device: DeviceLike = None) -> "OrderedDict[str, Any]":
 def memory_stats_as_nested_dict(device: DeviceLike = None) -> dict[str, Any]:
     """As `memory_stats`, one dict a level of the key."""
     _C._init()
-    return torch._C._accelerator_getDeviceStats(_get_device_index(device, optional=True))
+    return _C._memory_stats(_get_device_index(device, optional=True))
 
 
 def _flatten(prefix: str, value: Any, into: list[tuple[str, Any]]) -> None:
     if isinstance(value, dict):
         for key, inner in value.items():
-            _flatten(f"{prefix}.{key}" if prefix else key, inner, into)
+            name = "_".join(map(str, key)) if isinstance(key, tuple) else key  # a tuple is the id of a pool
+            _flatten(f"{prefix}.{name}" if prefix else name, inner, into)
     else:
         into.append((prefix, value))
 
@@ -116,9 +117,12 @@ def get_per_process_memory_fraction(device: DeviceLike = None) -> float:
     return _C._memory_fraction(_get_device_index(device, optional=True))
 
 
-def memory_snapshot() -> list[dict[str, Any]]:
-    """Every segment with its blocks, one dict a segment, with the keys of torch.cuda.memory_snapshot()."""
-    return _C._memory_snapshot() if _C._is_initialized() else []
+def memory_snapshot(mempool_id: tuple[int, int] | None = None, include_traces: bool = True) -> list[dict[str, Any]]:
+    """Every segment with its blocks, one dict a segment, with the keys of torch.cuda.memory_snapshot().
+
+    With the id of a `MemPool`, only that pool's segments. `include_traces` is CUDA's: the list holds no traces.
+    """
+    return _C._memory_snapshot(mempool_id or (0, 0)) if _C._is_initialized() else []
 
 
 def get_allocator_backend() -> str:

@@ -11,6 +11,7 @@
 #include "backend/runtime/allocator/block_index.h"
 #include "backend/runtime/allocator/card_pool.h"
 #include "backend/runtime/allocator/config.h"
+#include "backend/runtime/allocator/detours.h"
 #include "backend/runtime/allocator/thread_bins.h"
 #include "backend/runtime/check.h"
 #include "backend/runtime/device.h"
@@ -100,6 +101,11 @@ C10_NOINLINE void* allocate_slowly(size_t nbytes, c10::DeviceIndex device, musaS
     MUSA_CHECK(musaSimDefaultStream(device, &stream));
   }
   const size_t size = rounded_size(nbytes);
+  if (allocator::has_detour(allocator::Detour::kRouted)) {
+    if (Block* block = pool.take_routed(size, nbytes, stream)) {
+      return hand_out(block, nbytes, pool.live());
+    }
+  }
   if (size <= kBinMaxBytes) {
     if (BinSet* bins = allocator::bins_for(&pool, &pool.live(), device, stream)) {
       if (Block* block = bins->pop(BinSet::bin_of(size))) {
@@ -126,7 +132,7 @@ C10_NOINLINE void free_slowly(void* device_pointer, Block* block) noexcept {
     pool.defer(block);
     return;
   }
-  if (block->size <= kBinMaxBytes) {
+  if (block->size <= kBinMaxBytes && block->traits == 0) {
     if (BinSet* bins = allocator::bins_for(&pool, &pool.live(), block->device, block->stream)) {
       if (Block* spilled = bins->push(block)) {
         pool.take_back(spilled);
@@ -162,7 +168,8 @@ CardPool* existing_pool(int device) noexcept {
 
 void* allocate_block(size_t nbytes, c10::DeviceIndex device, musaStream_t stream) {
   BinSet* bins = current_bins;
-  if (C10_LIKELY(nbytes - 1 < kBinMaxBytes && bins->stream == stream && bins->device == device)) {
+  if (C10_LIKELY(
+          nbytes - 1 < kBinMaxBytes && bins->stream == stream && bins->device == device && !allocator::any_detour())) {
     if (Block* block = bins->pop(BinSet::bin_of(nbytes)); C10_LIKELY(block != nullptr)) {
       return hand_out(block, nbytes, *bins->stats);
     }
@@ -175,7 +182,7 @@ void free_block(void* device_pointer) noexcept {
   Block* block = allocator::find_block(device_pointer);
   if (C10_LIKELY(
           block && bins->stream == block->stream && bins->device == block->device && block->size <= kBinMaxBytes &&
-          !block->used_by && block->state == BlockState::kAllocated)) {
+          block->traits == 0 && block->state == BlockState::kAllocated)) {
     retire(block, *bins->stats);
     if (Block* spilled = bins->push(block); C10_UNLIKELY(spilled != nullptr)) {
       bins->pool->take_back(spilled);
@@ -210,11 +217,11 @@ void set_memory_fraction(double fraction, c10::DeviceIndex device) {
 
 double memory_fraction(c10::DeviceIndex device) { return allocator::card_pool(resolve_device(device)).fraction(); }
 
-std::vector<c10::CachingDeviceAllocator::SegmentInfo> memory_segments() {
+std::vector<c10::CachingDeviceAllocator::SegmentInfo> memory_segments(c10::MempoolId_t id) {
   std::vector<c10::CachingDeviceAllocator::SegmentInfo> segments;
   for (int device = 0; device < kMaxCards; ++device) {
     if (CardPool* pool = allocator::existing_pool(device)) {
-      pool->append_segments(segments);
+      pool->append_segments(segments, id);
     }
   }
   return segments;

@@ -24,7 +24,8 @@ c10::DeviceAllocator* device_allocator();
 void set_memory_fraction(double fraction, c10::DeviceIndex device);
 double memory_fraction(c10::DeviceIndex device);
 
-/// All segments with their blocks, for snapshots. Takes the pool lock of each card.
-std::vector<c10::CachingDeviceAllocator::SegmentInfo> memory_segments();
+/// All segments with their blocks, for snapshots, or with an id those of a private pool. Takes the pool lock of each
+/// card.
+std::vector<c10::CachingDeviceAllocator::SegmentInfo> memory_segments(c10::MempoolId_t id = {0, 0});
 
 }  // namespace musa

@@ -1,5 +1,6 @@
 // The c10 face of the caching allocator: DataPtr factory and torch.accelerator.memory_*.
 #include "backend/runtime/allocator/card_pool.h"
+#include "backend/runtime/allocator/private_pools.h"
 #include "backend/runtime/caching_allocator.h"
 #include "backend/runtime/check.h"
 #include "backend/runtime/device.h"
@@ -42,15 +43,7 @@ class MusaAllocator final : public c10::DeviceAllocator {
 
   bool initialized() override { return musaSimIsInitialized() != 0; }
 
-  void emptyCache(c10::MempoolId_t /*pool*/) override {
-    const c10::DeviceIndex cards = device_count();
-    for (c10::DeviceIndex device = 0; device < cards; ++device) {
-      if (allocator::CardPool* pool = allocator::existing_pool(device)) {
-        ensure_initialized();
-        pool->empty_cache();
-      }
-    }
-  }
+  void emptyCache(c10::MempoolId_t pool) override { empty_cache(pool); }
 
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
     if (data.get()) {

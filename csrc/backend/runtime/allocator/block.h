@@ -11,6 +11,7 @@
 namespace musa::allocator {
 
 class CardPool;
+struct BlockStore;
 
 constexpr size_t kMinBlock = 512;                // every size is a multiple of it
 constexpr size_t kSmallSize = size_t{1} << 20;   // largest request of the small pool
@@ -25,6 +26,12 @@ enum class BlockState : uint8_t {
   kBinned,    // in a thread's bin
   kAllocated,
   kDeferred,  // given back, but another stream may still use it
+};
+
+// What sends a block through the checked path when it is freed. No bit is set for almost every block.
+enum BlockTrait : uint8_t {
+  kUsedElsewhere = 1,  // by streams other than its own
+  kOfPrivatePool = 2,  // never lies in a thread's bin
 };
 
 // Written by whoever owns the block at the moment, also read by the owner of a neighbour; that needs no order.
@@ -47,6 +54,7 @@ struct Block {
   size_t requested = 0;
   musaStream_t stream = nullptr;
   CardPool* pool = nullptr;
+  BlockStore* store = nullptr;  // where it is filed when free
   Block* bin_next = nullptr;  // in a bin, or in a list on its way to the pool
   Block* previous = nullptr;  // neighbours in the segment
   Block* next = nullptr;
@@ -55,6 +63,7 @@ struct Block {
   uint32_t pending = 0;                          // markers that are not yet done
   int16_t device = 0;
   PoolKind kind = PoolKind::kSmall;
+  uint8_t traits = 0;  // of BlockTrait
   AtomicBlockState state;
 };
 

@@ -3,7 +3,6 @@
 #include <c10/core/AllocatorConfig.h>
 
 #include <memory>
-#include <tuple>
 
 #include "backend/runtime/allocator/block_index.h"
 #include "backend/runtime/allocator/thread_bins.h"
@@ -25,10 +24,6 @@ size_t capacity_of(int device) {
 
 CardPool::CardPool(int device) : device_(device), capacity_(capacity_of(device)) {}
 
-bool CardPool::BestFit::operator()(const Block* a, const Block* b) const {
-  return std::tie(a->stream, a->size, a->address) < std::tie(b->stream, b->size, b->address);
-}
-
 void CardPool::change(c10::CachingAllocator::StatArray& stat, PoolKind kind, int64_t amount) {
   for (const int index : {LiveStats::kAll, LiveStats::index_of(kind)}) {
     if (amount >= 0) {
@@ -40,28 +35,35 @@ void CardPool::change(c10::CachingAllocator::StatArray& stat, PoolKind kind, int
 }
 
 Block* CardPool::take(size_t size, size_t requested, musaStream_t stream) {
-  const PoolKind kind = kind_of(size);
   const std::lock_guard<std::mutex> lock(mutex_);
+  return take_from(default_, size, requested, stream);
+}
+
+Block* CardPool::take_from(BlockStore& store, size_t size, size_t requested, musaStream_t stream) {
+  const PoolKind kind = kind_of(size);
   ++tick_;
   reap_deferred();
-  Block* block = best_fit(kind, size, stream);
-  if (!block && kind == PoolKind::kSmall) {
+  Block* block = best_fit(store, kind, size, stream);
+  if (!block && kind == PoolKind::kSmall && !store.is_private()) {
     absorb(detach_bins(device_, stream));
-    block = best_fit(kind, size, stream);
+    block = best_fit(store, kind, size, stream);
   }
   if (!block) {
     collect_garbage(size);
-    block = grow(kind, size, stream);
+    block = grow(store, kind, size, stream);
   }
   if (!block) {
     ++counted_.num_alloc_retries;
     absorb(detach_bins(device_, nullptr));
     wait_deferred();
-    block = best_fit(kind, size, stream);
+    block = best_fit(store, kind, size, stream);
   }
   if (!block) {
     release_cached();
-    block = grow(kind, size, stream);
+    block = grow(store, kind, size, stream);
+  }
+  if (!block) {
+    block = borrow(kind, size, stream);
   }
   if (!block) {
     report_out_of_memory(requested);
@@ -75,8 +77,8 @@ Block* CardPool::take(size_t size, size_t requested, musaStream_t stream) {
 }
 
 // Blocks from the size of max_split_size_mb on are handed out whole, and only to requests that nearly fill them.
-Block* CardPool::best_fit(PoolKind kind, size_t size, musaStream_t stream) {
-  FreeBlocks& blocks = free_blocks(kind);
+Block* CardPool::best_fit(BlockStore& store, PoolKind kind, size_t size, musaStream_t stream) {
+  FreeBlocks& blocks = store.free_blocks(kind);
   Block key{};
   key.stream = stream;
   key.size = size;
@@ -99,7 +101,7 @@ Block* CardPool::best_fit(PoolKind kind, size_t size, musaStream_t stream) {
 void CardPool::insert(Block* block) {
   block->state = BlockState::kFree;
   block->freed_at = tick_;
-  free_blocks(block->kind).insert(block);
+  block->store->free_blocks(block->kind).insert(block);
   if (block->previous || block->next) {
     change(counted_.inactive_split, block->kind, 1);
     change(counted_.inactive_split_bytes, block->kind, static_cast<int64_t>(block->size));
@@ -107,7 +109,7 @@ void CardPool::insert(Block* block) {
 }
 
 void CardPool::remove(Block* block) {
-  free_blocks(block->kind).erase(block);
+  block->store->free_blocks(block->kind).erase(block);
   if (block->previous || block->next) {
     change(counted_.inactive_split, block->kind, -1);
     change(counted_.inactive_split_bytes, block->kind, -static_cast<int64_t>(block->size));
@@ -116,14 +118,16 @@ void CardPool::remove(Block* block) {
 
 // Cuts what exceeds `size` off a block that is in no set.
 void CardPool::split(Block* block, size_t size) {
-  if (block->size == size || block->size >= AcceleratorAllocatorConfig::max_split_size()) {
+  if (block->size == size || !block->store->splits || block->size >= AcceleratorAllocatorConfig::max_split_size()) {
     return;
   }
   Block* rest = new_block();
   rest->address = block->address + size;
   rest->size = block->size - size;
   rest->stream = block->stream;
+  rest->store = block->store;
   rest->kind = block->kind;
+  rest->traits = block->traits & kOfPrivatePool;
   rest->previous = block;
   rest->next = block->next;
   if (rest->next) {
@@ -197,6 +201,7 @@ void CardPool::record_stream(Block* block, musaStream_t stream) {
     }
   }
   block->used_by->push_back(stream);
+  block->traits |= kUsedElsewhere;
 }
 
 void CardPool::defer(Block* block) noexcept {
@@ -205,6 +210,15 @@ void CardPool::defer(Block* block) noexcept {
       {1, static_cast<int64_t>(block->size), static_cast<int64_t>(block->requested)});
   live_.deferred(block->kind, block->size);
   block->state = BlockState::kDeferred;
+  if (captures_ > 0) {
+    held_back_.push_back(block);
+  } else {
+    defer_now(block);
+  }
+}
+
+void CardPool::defer_now(Block* block) {
+  block->traits &= static_cast<uint8_t>(~kUsedElsewhere);
   const std::unique_ptr<std::vector<musaStream_t>> streams(std::exchange(block->used_by, nullptr));
   block->pending = static_cast<uint32_t>(streams->size());
   for (const musaStream_t stream : *streams) {

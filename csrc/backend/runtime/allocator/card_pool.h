@@ -6,13 +6,15 @@
 #include <atomic>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
-#include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
-#include "backend/runtime/allocator/block.h"
+#include "backend/runtime/allocator/block_store.h"
 #include "backend/runtime/allocator/live_stats.h"
+#include "backend/runtime/allocator/private_pools.h"
 #include "backend/runtime/stream_marker.h"
 
 namespace musa::allocator {
@@ -26,6 +28,8 @@ class CardPool {
 
   /// A block of `size` bytes (a multiple of 512), not yet counted as allocated. Throws c10::OutOfMemoryError.
   Block* take(size_t size, size_t requested, musaStream_t stream);
+  /// The same from the private pool that the calling thread's allocations on `stream` go to; nullptr when to none.
+  Block* take_routed(size_t size, size_t requested, musaStream_t stream);
   /// A list of blocks from the bins (linked by bin_next); their frees are already counted.
   void take_back(Block* list) noexcept;
   /// A freed block that goes to no bin; counts the free.
@@ -34,36 +38,51 @@ class CardPool {
   void defer(Block* block) noexcept;
   void record_stream(Block* block, musaStream_t stream);
 
-  /// Waits for deferred blocks, empties all bins and returns every unused segment to the card.
-  void empty_cache();
+  /// Waits for deferred blocks, empties all bins and returns the unused segments to the card: all but those of held
+  /// private pools, or with an id that pool's alone.
+  void empty_cache(c10::MempoolId_t id = kDefaultPool);
+
+  // Private pools (card_private_pools.cpp); see private_pools.h.
+  void begin_route(c10::MempoolId_t id, StreamFilter filter, RouteUse use);
+  void end_route(c10::MempoolId_t id);
+  void retain(c10::MempoolId_t id);
+  void release_hold(c10::MempoolId_t id);
+  int uses(c10::MempoolId_t id);
+  void set_traits(c10::MempoolId_t id, PoolTraits traits);
+  bool holds_exactly(c10::MempoolId_t id, const std::unordered_set<const void*>& addresses);
 
   c10::CachingDeviceAllocator::DeviceStats stats();
   void reset_accumulated_stats();
   void reset_peak_stats();
-  void append_segments(std::vector<c10::CachingDeviceAllocator::SegmentInfo>& segments);
+  /// Segments of every pool, or with an id of that pool.
+  void append_segments(
+      std::vector<c10::CachingDeviceAllocator::SegmentInfo>& segments, c10::MempoolId_t id = kDefaultPool);
   int64_t reserved_bytes() const { return reserved_now_.load(std::memory_order_relaxed); }
 
   void set_fraction(double fraction);
   double fraction();
 
  private:
-  struct BestFit {
-    bool operator()(const Block* a, const Block* b) const;
-  };
-  using FreeBlocks = std::set<Block*, BestFit>;
-
   struct Deferred {
     StreamMarker marker;
     Block* block;
   };
 
-  FreeBlocks& free_blocks(PoolKind kind) { return free_[static_cast<int>(kind)]; }
+  struct Route {
+    c10::MempoolId_t id;
+    StreamFilter filter;
+    RouteUse use;
+    std::thread::id begun_by;
+    BlockStore* store;
+  };
 
   // Finding and shaping blocks (card_pool.cpp); the lock is held in all of these.
-  Block* best_fit(PoolKind kind, size_t size, musaStream_t stream);
+  Block* take_from(BlockStore& store, size_t size, size_t requested, musaStream_t stream);
+  Block* best_fit(BlockStore& store, PoolKind kind, size_t size, musaStream_t stream);
   void insert(Block* block);
   void remove(Block* block);
   void split(Block* block, size_t size);
+  void defer_now(Block* block);
   void make_free(Block* block);
   void absorb(Block* list);
   Block* absorb_next(Block* block);
@@ -73,12 +92,20 @@ class CardPool {
   void wait_deferred();
 
   // Segments (card_segments.cpp).
-  Block* grow(PoolKind kind, size_t size, musaStream_t stream);
-  Block* allocate_segment(PoolKind kind, size_t size, musaStream_t stream);
+  Block* grow(BlockStore& store, PoolKind kind, size_t size, musaStream_t stream);
+  Block* allocate_segment(BlockStore& store, PoolKind kind, size_t size, musaStream_t stream);
   void release_segment(Block* block);
   void release_cached();
+  void release_cached(BlockStore& store);
   void collect_garbage(size_t size);
   [[noreturn]] void report_out_of_memory(size_t requested);
+
+  // Private pools (card_private_pools.cpp).
+  BlockStore* existing_store(c10::MempoolId_t id);
+  BlockStore& held_store(c10::MempoolId_t id);
+  Block* borrow(PoolKind kind, size_t size, musaStream_t stream);
+  void drop_if_gone(c10::MempoolId_t id);
+  void change_private(c10::MempoolId_t id, PoolKind kind, int64_t amount);
 
   static void change(c10::CachingAllocator::StatArray& stat, PoolKind kind, int64_t amount);
 
@@ -88,7 +115,11 @@ class CardPool {
   std::atomic<int64_t> reserved_now_{0};
 
   std::mutex mutex_;
-  FreeBlocks free_[2];
+  BlockStore default_{kDefaultPool};
+  std::map<c10::MempoolId_t, std::unique_ptr<BlockStore>> private_;
+  std::vector<Route> routes_;
+  int captures_ = 0;
+  std::vector<Block*> held_back_;  // freed during a capture, used by other streams
   std::map<uintptr_t, size_t> segments_;  // address -> bytes
   std::map<musaStream_t, std::deque<Deferred>> deferred_;
   Block* spare_blocks_ = nullptr;

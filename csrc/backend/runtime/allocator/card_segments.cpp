@@ -26,13 +26,13 @@ size_t segment_size(PoolKind kind, size_t size) {
 }  // namespace
 
 // A nearly full card has no room for a standard segment: what was asked for may still fit.
-Block* CardPool::grow(PoolKind kind, size_t size, musaStream_t stream) {
+Block* CardPool::grow(BlockStore& store, PoolKind kind, size_t size, musaStream_t stream) {
   const size_t standard = segment_size(kind, size);
-  Block* block = allocate_segment(kind, standard, stream);
-  return block || standard == size ? block : allocate_segment(kind, size, stream);
+  Block* block = allocate_segment(store, kind, standard, stream);
+  return block || standard == size ? block : allocate_segment(store, kind, size, stream);
 }
 
-Block* CardPool::allocate_segment(PoolKind kind, size_t size, musaStream_t stream) {
+Block* CardPool::allocate_segment(BlockStore& store, PoolKind kind, size_t size, musaStream_t stream) {
   const auto allowed = static_cast<size_t>(fraction_ * static_cast<double>(capacity_));
   const auto reserved = static_cast<size_t>(reserved_now_.load());
   if (fraction_set_ && (size > allowed || reserved > allowed - size)) {
@@ -53,6 +53,10 @@ Block* CardPool::allocate_segment(PoolKind kind, size_t size, musaStream_t strea
   change(counted_.segment, kind, 1);
   change(counted_.reserved_bytes, kind, static_cast<int64_t>(size));
   reserved_now_.fetch_add(static_cast<int64_t>(size));
+  ++store.segments;
+  if (store.is_private()) {
+    change_private(store.id, kind, static_cast<int64_t>(size));
+  }
   if (size >= AcceleratorAllocatorConfig::max_split_size()) {
     counted_.oversize_segments.increase(1);
   }
@@ -60,7 +64,9 @@ Block* CardPool::allocate_segment(PoolKind kind, size_t size, musaStream_t strea
   block->address = reinterpret_cast<uintptr_t>(address);
   block->size = size;
   block->stream = stream;
+  block->store = &store;
   block->kind = kind;
+  block->traits = store.is_private() ? kOfPrivatePool : 0;
   segments_.emplace(block->address, size);
   index_block(block->address, block);
   return block;
@@ -75,6 +81,10 @@ void CardPool::release_segment(Block* block) {
   change(counted_.segment, block->kind, -1);
   change(counted_.reserved_bytes, block->kind, -static_cast<int64_t>(block->size));
   reserved_now_.fetch_sub(static_cast<int64_t>(block->size));
+  --block->store->segments;
+  if (block->store->is_private()) {
+    change_private(block->store->id, block->kind, -static_cast<int64_t>(block->size));
+  }
   if (block->size >= AcceleratorAllocatorConfig::max_split_size()) {
     counted_.oversize_segments.decrease(1);
   }
@@ -84,7 +94,19 @@ void CardPool::release_segment(Block* block) {
 }
 
 void CardPool::release_cached() {
-  for (FreeBlocks& blocks : free_) {
+  release_cached(default_);
+  for (auto it = private_.begin(); it != private_.end();) {
+    const c10::MempoolId_t id = it->first;
+    BlockStore& store = *it++->second;
+    if (store.releasable()) {
+      release_cached(store);
+      drop_if_gone(id);
+    }
+  }
+}
+
+void CardPool::release_cached(BlockStore& store) {
+  for (FreeBlocks& blocks : store.free) {
     for (auto it = blocks.begin(); it != blocks.end();) {
       Block* block = *it++;
       if (!block->previous && !block->next) {
@@ -107,7 +129,7 @@ void CardPool::collect_garbage(size_t size) {
     return;
   }
   std::vector<Block*> whole;
-  for (Block* block : free_blocks(PoolKind::kLarge)) {
+  for (Block* block : default_.free_blocks(PoolKind::kLarge)) {
     if (!block->previous && !block->next) {
       whole.push_back(block);
     }
@@ -123,11 +145,20 @@ void CardPool::collect_garbage(size_t size) {
   }
 }
 
-void CardPool::empty_cache() {
+void CardPool::empty_cache(c10::MempoolId_t id) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  absorb(detach_bins(device_, nullptr));
-  wait_deferred();
-  release_cached();
+  if (id == kDefaultPool) {
+    absorb(detach_bins(device_, nullptr));
+    wait_deferred();
+    release_cached();
+    return;
+  }
+  BlockStore* store = existing_store(id);
+  if (store && store->releasable()) {
+    wait_deferred();
+    release_cached(*store);
+    drop_if_gone(id);
+  }
 }
 
 void CardPool::set_fraction(double fraction) {

@@ -84,6 +84,11 @@ void CardPool::reset_accumulated_stats() {
       stat->reset_accumulated();
     }
   }
+  for (auto& [id, reserved] : counted_.reserved_bytes_by_private_pools) {
+    for (c10::CachingAllocator::Stat& stat : reserved) {
+      stat.reset_accumulated();
+    }
+  }
   freed_[0] = freed_[1] = {};
   reset_bin_totals(device_);
   counted_.oversize_allocations.reset_accumulated();
@@ -105,19 +110,28 @@ void CardPool::reset_peak_stats() {
       stat->reset_peak();
     }
   }
+  for (auto& [id, reserved] : counted_.reserved_bytes_by_private_pools) {
+    for (c10::CachingAllocator::Stat& stat : reserved) {
+      stat.reset_peak();
+    }
+  }
   counted_.oversize_allocations.reset_peak();
   counted_.oversize_segments.reset_peak();
 }
 
-void CardPool::append_segments(std::vector<SegmentInfo>& segments) {
+void CardPool::append_segments(std::vector<SegmentInfo>& segments, c10::MempoolId_t id) {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& [address, bytes] : segments_) {
     const Block* head = find_block(reinterpret_cast<const void*>(address));
+    if (id != kDefaultPool && head->store->id != id) {
+      continue;
+    }
     SegmentInfo segment;
     segment.device = static_cast<c10::DeviceIndex>(device_);
     segment.address = address;
     segment.total_size = bytes;
     segment.stream = head->stream;
+    segment.owner_private_pool_id = head->store->id;
     segment.is_large = head->kind == PoolKind::kLarge;
     for (const Block* block = head; block; block = block->next) {
       const BlockState state = block->state;
