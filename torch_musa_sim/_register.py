@@ -1,7 +1,6 @@
 """The one place where the device is registered with torch, in the order that torch needs."""
 
 import atexit
-import importlib
 import importlib.metadata
 import sys
 
@@ -9,7 +8,6 @@ import torch
 
 from torch_musa_sim import _build_info
 
-_SUBMODULES = ("amp", "device", "memory", "operators", "random", "streams", "types")
 _registered = False
 
 
@@ -35,12 +33,15 @@ def register() -> None:
 
     fused_optimizers.define()
     torch._register_device_module("musa", musa)
-    for name in _SUBMODULES:  # `import torch.musa.amp` must find the module that is already there
-        sys.modules[f"torch.musa.{name}"] = importlib.import_module(f"torch_musa_sim.musa.{name}")
+    package = musa.__name__ + "."
+    for name in [name for name in sys.modules if name.startswith(package)]:
+        # `import torch.musa.amp` must find the module that is already there
+        sys.modules["torch.musa." + name.removeprefix(package)] = sys.modules[name]
     torch.utils.generate_methods_for_privateuse1_backend(
         for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
     )
     _teach_dlpack()
+    musa.set_attributes()
     torch.version.musa = str(_C._runtime_version())  # type: ignore[attr-defined]
     _registered = True
 

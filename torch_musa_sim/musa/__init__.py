@@ -1,17 +1,47 @@
-"""The module behind `torch.musa`: torch.cuda's surface for the simulated cards, one file per subject."""
+"""The module behind `torch.musa`: torch.cuda's surface for the simulated cards, one file per subject.
 
+A block of imports for each subject, blocks and names sorted. Public is what has no leading underscore.
+"""
+
+from types import ModuleType
 from typing import Any
 
-from torch._C import OutOfMemoryError
+from torch._C import AcceleratorError, OutOfMemoryError
 
 from torch_musa_sim._C import _MusaDeviceProperties
-from torch_musa_sim.musa import _utils, amp, memory, operators, random, streams, types
-from torch_musa_sim.musa.amp import get_amp_supported_dtype
+from torch_musa_sim.musa import (
+    _utils,
+    amp,
+    attributes,
+    backends,
+    comm,
+    memory,
+    operators,
+    random,
+    serialization,
+    streams,
+    types,
+)
+from torch_musa_sim.musa._utils import DeviceLike as Device
+from torch_musa_sim.musa._utils import _get_device_index
+from torch_musa_sim.musa.amp import amp_definitely_not_available, get_amp_supported_dtype
+from torch_musa_sim.musa.architecture import (
+    _check_bf16_tensor_supported,
+    _device_count_nvml,
+    _get_musa_arch,
+    _is_compiled,
+    get_arch_list,
+    get_gencode_flags,
+    is_bf16_supported,
+    is_tf32_supported,
+)
+from torch_musa_sim.musa.attributes import overwrite_cuda_api, register_musa_hook, set_attributes
 from torch_musa_sim.musa.device import (
+    _DeviceGuard,
     _exchange_device,
+    _get_device,
+    _get_device_properties,
     _get_generator,
-    _is_in_bad_fork,
-    _lazy_init,
     _maybe_exchange_device,
     _sleep,
     can_device_access_peer,
@@ -19,17 +49,25 @@ from torch_musa_sim.musa.device import (
     device,
     device_count,
     device_of,
-    get_arch_list,
     get_device_capability,
     get_device_name,
     get_device_properties,
-    init,
     is_available,
-    is_bf16_supported,
-    is_initialized,
-    is_tf32_supported,
     set_device,
     synchronize,
+)
+from torch_musa_sim.musa.initialization import (
+    DeferredMusaCallError,
+    _initialization_lock,
+    _is_in_bad_fork,
+    _lazy_call,
+    _lazy_init,
+    _lazy_seed_tracker,
+    _LazySeedTracker,
+    _queued_calls,
+    _tls,
+    init,
+    is_initialized,
 )
 from torch_musa_sim.musa.memory import (
     empty_cache,
@@ -55,6 +93,9 @@ from torch_musa_sim.musa.memory import (
 from torch_musa_sim.musa.memory_pools import MemPool, MemPoolContext, graph_pool_handle, use_mem_pool
 from torch_musa_sim.musa.operators import OperatorStatistics, op_statistics, reset_op_statistics
 from torch_musa_sim.musa.random import (
+    _get_rng_state_offset,
+    _set_rng_state_offset,
+    fork_rng,
     get_rng_state,
     get_rng_state_all,
     initial_seed,
@@ -78,73 +119,18 @@ from torch_musa_sim.musa.streams import (
 from torch_musa_sim.musa.types import LEGACY_TYPES
 
 globals().update(LEGACY_TYPES)
+# Names of torch.cuda that programs written for CUDA, with their torch.cuda mapped here, may catch or test.
+DeferredCudaCallError = DeferredMusaCallError
+has_half = True
+has_magma = False
 
+_INTERNAL_MODULES = {"architecture", "attributes", "device", "initialization", "memory_pools", "stream"}
 __all__ = [
-    "Event",
-    "MemPool",
-    "MemPoolContext",
-    "OperatorStatistics",
-    "OutOfMemoryError",
-    "Stream",
-    "StreamContext",
-    "amp",
-    "can_device_access_peer",
-    "current_device",
-    "current_stream",
-    "default_stream",
-    "device",
-    "device_count",
-    "device_of",
-    "empty_cache",
-    "get_allocator_backend",
-    "get_amp_supported_dtype",
-    "get_arch_list",
-    "get_device_capability",
-    "get_device_name",
-    "get_device_properties",
-    "get_per_process_memory_fraction",
-    "get_rng_state",
-    "get_rng_state_all",
-    "graph_pool_handle",
-    "init",
-    "initial_seed",
-    "is_available",
-    "is_bf16_supported",
-    "is_initialized",
-    "is_tf32_supported",
-    "manual_seed",
-    "manual_seed_all",
-    "max_memory_allocated",
-    "max_memory_cached",
-    "max_memory_reserved",
-    "mem_get_info",
-    "memory",
-    "memory_allocated",
-    "memory_cached",
-    "memory_reserved",
-    "memory_snapshot",
-    "memory_stats",
-    "memory_stats_as_nested_dict",
-    "memory_summary",
-    "op_statistics",
-    "operators",
-    "random",
-    "reset_accumulated_memory_stats",
-    "reset_max_memory_allocated",
-    "reset_max_memory_cached",
-    "reset_op_statistics",
-    "reset_peak_memory_stats",
-    "seed",
-    "seed_all",
-    "set_device",
-    "set_per_process_memory_fraction",
-    "set_rng_state",
-    "set_rng_state_all",
-    "set_stream",
-    "stream",
-    "streams",
-    "synchronize",
-    "use_mem_pool",
+    name
+    for name, value in list(globals().items())
+    if not name.startswith("_")
+    and name not in ("Any", "LEGACY_TYPES", "ModuleType")
+    and not (isinstance(value, ModuleType) and name in _INTERNAL_MODULES)
 ]
 
 

@@ -1,13 +1,14 @@
 """Cards: counting, choosing, describing, waiting."""
 
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from torch_musa_sim import _C
 from torch_musa_sim._C import _MusaDeviceProperties
 from torch_musa_sim.musa._utils import DeviceLike, _get_device_index
+from torch_musa_sim.musa.initialization import _lazy_init
 
 
 def is_available() -> bool:
@@ -20,29 +21,9 @@ def device_count() -> int:
     return _C._device_count()
 
 
-def init() -> None:
-    """Initialises the device, which otherwise happens at first use.
-
-    Raises RuntimeError for a bad environment value, or in a child forked after the parent used the device.
-    """
-    _C._init()
-
-
-_lazy_init = init
-
-
-def is_initialized() -> bool:
-    """True when this process has used the device (and isn't a forked child of one that had)."""
-    return _C._is_initialized() and not _C._is_in_bad_fork()
-
-
-def _is_in_bad_fork() -> bool:
-    return _C._is_in_bad_fork()
-
-
 def current_device() -> int:
     """Index of the calling thread's card."""
-    _C._init()
+    _lazy_init()
     return _C._current_device()
 
 
@@ -88,6 +69,21 @@ class device_of(device):
         super().__init__(obj.device if obj.device.type == "musa" else None)
 
 
+class _DeviceGuard:
+    """Context manager that makes the card of an index current; a negative index changes nothing."""
+
+    def __init__(self, index: int) -> None:
+        self.idx = index
+        self.prev_idx = -1
+
+    def __enter__(self) -> None:
+        self.prev_idx = _exchange_device(self.idx)
+
+    def __exit__(self, type: Any, value: Any, traceback: Any) -> Literal[False]:
+        self.idx = _maybe_exchange_device(self.prev_idx)
+        return False
+
+
 def get_device_properties(device: DeviceLike = None) -> _MusaDeviceProperties:
     """What the card's specification says: name, major, minor, total_memory (bytes), multi_processor_count, ..."""
     return _C._device_properties(_get_device_index(device, optional=True))
@@ -104,9 +100,14 @@ def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
     return properties.major, properties.minor
 
 
-def get_arch_list() -> list[str]:
-    """The architectures this build serves, all of which the simulation runs alike."""
-    return ["mp_21", "mp_22", "mp_31"]
+_get_device_properties = get_device_properties
+
+
+def _get_device(device: DeviceLike) -> torch.device:
+    """`device` as a torch.device: an index is that of a card, a text may also name another device type."""
+    if isinstance(device, (str, torch.device)):
+        return torch.device(device)
+    return torch.device("musa", _get_device_index(device, optional=True))
 
 
 def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
@@ -117,18 +118,8 @@ def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
 
 def synchronize(device: DeviceLike = None) -> None:
     """Waits for everything that was launched on a card: the host's virtual clock moves to the end of its streams."""
-    _C._init()
+    _lazy_init()
     _C._synchronize(_get_device_index(device, optional=True))
-
-
-def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """True when the current card computes in bfloat16; `including_emulation` is for CUDA's signature."""
-    return is_available() and get_device_capability() >= (2, 2)
-
-
-def is_tf32_supported() -> bool:
-    """True when the current card multiplies float32 matrices in tf32."""
-    return is_available() and get_device_capability() >= (2, 2)
 
 
 def _sleep(cycles: int) -> None:

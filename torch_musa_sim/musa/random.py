@@ -1,6 +1,7 @@
 """Random state of the cards. Each card has a counter-based generator; same seed, same numbers."""
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -70,3 +71,30 @@ def seed_all() -> None:
 def initial_seed() -> int:
     """The current card's seed."""
     return _generator("musa").initial_seed()
+
+
+@contextlib.contextmanager
+def fork_rng(
+    devices: Iterable[Any] | None = None,
+    enabled: bool = True,
+    _caller: str = "fork_rng",
+    _devices_kw: str = "devices",
+    device_type: str = "musa",
+) -> Iterator[None]:
+    """Puts the random state of the cpu and of `devices` (all cards when None) back at the end of the context."""
+    if devices is None and device_type == "musa":
+        devices = range(_C._device_count())
+    with torch.random.fork_rng(devices, enabled, _caller, _devices_kw, device_type):
+        yield
+
+
+def _get_rng_state_offset(device: Any = "musa") -> int:
+    """The offset of the card's generator: how many numbers were drawn since it was seeded, in its own steps."""
+    return int(get_rng_state(device)[8:].view(torch.int64).item())
+
+
+def _set_rng_state_offset(offset: int, device: Any = "musa") -> None:
+    """Sets the offset of the card's generator; its seed stays."""
+    state = get_rng_state(device)
+    state[8:].view(torch.int64).fill_(offset)
+    set_rng_state(state, device)

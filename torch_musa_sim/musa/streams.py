@@ -2,7 +2,7 @@
 
 import ctypes
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -18,7 +18,7 @@ class Stream(torch.Stream):
     A stream comes from a pool of 32 per card and priority.
     """
 
-    def __new__(cls, device: Any = None, priority: int = 0, **kwargs: int) -> "Stream":
+    def __new__(cls, device: Any = None, priority: int = 0, **kwargs: int) -> Self:
         if kwargs:  # stream_id, device_index, device_type: another face of a stream that exists
             return super().__new__(cls, priority=priority, **kwargs)
         return super().__new__(cls, torch.device("musa", _get_device_index(device, optional=True)), priority=priority)
@@ -52,6 +52,8 @@ class Stream(torch.Stream):
         """The runtime's handle, `musaStream_t`, as an int."""
         return _C._stream_handle(self.stream_id, self.device_index)
 
+    cuda_stream = musa_stream
+
     @property
     def _as_parameter_(self) -> ctypes.c_void_p:
         return ctypes.c_void_p(self.musa_stream)
@@ -66,16 +68,22 @@ class Stream(torch.Stream):
         return f"torch.musa.Stream(device={self.device}, stream_id={self.stream_id})"
 
 
+_NO_IPC = (
+    "events of musa can't be shared between processes: use interprocess=False, and order the processes by a collective "
+    "or a barrier"
+)
+
+
 class Event(torch.Event):
     """A point in a stream.
 
     enable_timing: allow `elapsed_time`. blocking: how the real device would wait; no difference here.
-    interprocess: refused, as events can't be shared between processes yet.
+    interprocess: refused, see `ipc_handle`.
     """
 
     def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> "Event":
         if interprocess:
-            raise NotImplementedError("torch.musa.Event(interprocess=True) isn't supported; use interprocess=False")
+            raise NotImplementedError(_NO_IPC)
         return super().__new__(cls, torch.device("musa"), enable_timing=enable_timing, blocking=blocking)
 
     def record(self, stream: torch.Stream | None = None) -> None:
@@ -91,13 +99,37 @@ class Event(torch.Event):
 
         Raises RuntimeError when one of them isn't recorded, doesn't time, or lies ahead of the host's virtual clock.
         """
-        if end_event.device.type != "musa":
-            raise RuntimeError(f"elapsed_time needs two events of musa, and the second one is of {end_event.device}")
-        # torch.Event's own method takes no object of a subclass as the second event.
-        return _C._event_elapsed_ms(self.event_id, end_event.event_id)
+        return _elapsed_ms(self, end_event)
+
+    @property
+    def musa_event(self) -> int:
+        """The runtime's handle, `musaEvent_t`, as an int; 0 before the first `record`."""
+        return int(self.event_id)
+
+    cuda_event = musa_event
+
+    @property
+    def _as_parameter_(self) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self.musa_event)
+
+    def ipc_handle(self) -> bytes:
+        """Would let another process wait for this event; refused, as events can't be shared between processes yet."""
+        raise NotImplementedError(_NO_IPC)
+
+    @classmethod
+    def from_ipc_handle(cls, device: Any, handle: bytes) -> "Event":
+        """Would open another process's event; refused, see `ipc_handle`."""
+        raise NotImplementedError(_NO_IPC)
 
     def __repr__(self) -> str:
         return f"torch.musa.Event(device={self.device}, event_id={self.event_id})"
+
+
+def _elapsed_ms(start: torch.Event, end: torch.Event) -> float:
+    if end.device.type != "musa":
+        raise RuntimeError(f"elapsed_time needs two events of musa, and the second one is of {end.device}")
+    # torch.Event's own method takes no object of a subclass as the second event.
+    return _C._event_elapsed_ms(start.event_id, end.event_id)
 
 
 def _from_ids(ids: tuple[int, int, int]) -> Stream:
