@@ -22,12 +22,13 @@ TORCH_INCLUDE = re.compile(r"(ATen|c10|torch|caffe2|pybind11)/")
 # Room of torch_musa_sim -> rooms it may import, besides its own. What is missing here may import none of ours.
 PYTHON_ROOMS = {
     "_autoload": {"_register"},
-    "_register": {"_C", "_build_info", "musa", "distributed"},
+    "_register": {"_C", "_build_info", "musa", "distributed", "compile"},
     "musa": {"_C"},
     "distributed": {"_C", "musa"},
     "inference": set(),
     "serve": {"inference"},
     "simulate": {"_C", "musa"},
+    "compile": {"_C", "musa"},
     "compat": {"musa", "distributed"},
 }
 MAY_IMPORT_ALL = {"cli", "__init__", "collect_env"}

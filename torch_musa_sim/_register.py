@@ -28,7 +28,7 @@ def register() -> None:
     _C._register()
     atexit.register(_C._settle_autograd_threads)  # or a clean script could end with an abort
     torch.utils.rename_privateuse1_backend("musa")
-    from torch_musa_sim import musa
+    from torch_musa_sim import compile, musa
     from torch_musa_sim.musa import fused_optimizers
 
     fused_optimizers.define()
@@ -42,6 +42,7 @@ def register() -> None:
     )
     _teach_dlpack()
     musa.set_attributes()
+    compile.install()
     torch.version.musa = str(_C._runtime_version())  # type: ignore[attr-defined]
     _registered = True
 

@@ -18,5 +18,6 @@ PYBIND11_MODULE(_C, module) {
   musa::python::bind_random(module);
   musa::python::bind_counters(module);
   musa::python::bind_settings(module);
+  musa::python::bind_compiled(module);
   musa::python::install_fault_callback();
 }

@@ -1,0 +1,51 @@
+"""What AOTAutograd calls for a compiled graph: the generated code on card memory, or the graph itself in eager mode."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._inductor.output_code import OutputCode
+
+from torch_musa_sim import _C
+from torch_musa_sim.compile.retarget import Retargeted
+
+
+def region_name(compile_region_name: str | None, options: dict[str, Any]) -> str:
+    """Under which the runs are counted: "inductor::forward_0", or the name that the user gave the region."""
+    kind = "inference" if options.get("is_inference") else "backward" if options.get("is_backward") else "forward"
+    number = options.get("graph_id")
+    return f"inductor::{compile_region_name + '_' if compile_region_name else ''}{kind}_{number}"
+
+
+class CompiledRegion(OutputCode):
+    """Inductor's code for the CPU, run on the memory of a card. Called with a list of inputs that it empties."""
+
+    def __init__(self, compiled: Any, target: Retargeted, name: str, card: torch.device) -> None:
+        super().__init__()
+        self._boxed_call = True  # torch's wrappers copy it from the instance
+        self._compiled = compiled  # owns what the code needs
+        self._flops = target.flops
+        code = getattr(compiled, "current_callable", None) or compiled
+        self._run = _C._CompiledRegion(code, name, card.index, target.results, target.compute, target.synchronizes).run
+
+    def __call__(self, inputs: Sequence[Any]) -> Any:
+        return self._run(inputs, self._flops(inputs))
+
+
+class EagerRegion(OutputCode):
+    """The graph as it was traced, operator by operator on the card: for what can't be compiled."""
+
+    def __init__(self, gm: fx.GraphModule) -> None:
+        super().__init__()
+        self._boxed_call = True  # torch's wrappers copy it from the instance
+        from torch.fx._lazy_graph_module import _LazyGraphModule
+
+        _LazyGraphModule.force_recompile(gm)
+        self._gm = gm
+
+    def __call__(self, inputs: Sequence[Any]) -> Any:
+        arguments = list(inputs)
+        if isinstance(inputs, list):
+            inputs.clear()
+        return self._gm(*arguments)
