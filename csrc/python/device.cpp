@@ -136,6 +136,7 @@ void bind_device(py::module_& module) {
   module.def("_runtime_version", wrap_pybind_function(runtime_version));
   module.def("_sleep", wrap_pybind_function_no_gil(sleep_cycles));
   module.def("_host_clock_ns", musaSimHostClock);
+  module.def("_watch_bits", musart::watched);
 }
 
 }  // namespace musa::python
