@@ -6,8 +6,10 @@
 #include <typeinfo>
 
 #include "backend/runtime/caching_allocator.h"
+#include "backend/runtime/check.h"
 #include "backend/runtime/device.h"
 #include "backend/runtime/stream.h"
+#include "musart/musart_races.h"
 
 namespace musa {
 
@@ -134,9 +136,12 @@ void resize_storage(const c10::Storage& storage, size_t nbytes) {
   c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
   TORCH_CHECK(impl->resizable(), "Trying to resize storage that is not resizable");
   const c10::Device device = impl->device();
-  void* block = allocate_block(nbytes, device.index(), current_native_stream(device.index()));
+  const musaStream_t stream = current_native_stream(device.index());
+  void* block = allocate_block(nbytes, device.index(), stream);
   const size_t common = std::min(nbytes, impl->nbytes());
   if (common > 0) {
+    MUSA_CHECK(musaSimAccess(stream, impl->data(), common, 0, "UntypedStorage.resize_"));
+    MUSA_CHECK(musaSimAccess(stream, block, common, 1, "UntypedStorage.resize_"));
     std::memcpy(musart::to_alias(block), musart::to_alias(impl->data()), common);
   }
   MusaStorage* ours = as_musa_storage(impl);

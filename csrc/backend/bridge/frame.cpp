@@ -2,6 +2,7 @@
 
 #include <ATen/ops/clone.h>
 
+#include "backend/bridge/accesses.h"
 #include "backend/bridge/strict.h"
 #include "backend/bridge/wrap.h"
 #include "backend/runtime/check.h"
@@ -43,6 +44,9 @@ void Frame::note_foreign(const at::Tensor& tensor, const ArgPlan& argument) {
   if (tensor.is_cpu() && is_index(argument)) {
     return;
   }
+  if (watches_races() && !tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+    check_host_tensor(tensor, plan_.name.c_str());
+  }
   const bool harmless = tensor.dim() == 0 && tensor.is_cpu() && !argument.written;
   if (foreign_ < 0 &&
       !(harmless && (tensor.unsafeGetTensorImpl()->is_wrapped_number() || !plan_.has(kRefusesCpuScalars)))) {
@@ -68,6 +72,11 @@ void Frame::check_devices(c10::DeviceIndex device_argument) {
     check_foreign();
   }
   launch_.begin(device_.index());
+  if (launch_.is_watched() && !plan_.has(kNoLaunch)) {
+    for (const Shown& argument : shown_) {
+      launch_.note_access(*argument.original.unsafeGetTensorImpl(), argument.written, plan_.name.c_str());
+    }
+  }
 }
 
 const c10::intrusive_ptr<c10::TensorImpl>& Frame::show_once(at::Tensor tensor, const ArgPlan& argument) {
@@ -141,6 +150,9 @@ void Frame::write_back(Shown& argument) {
     } else {
       original->set_storage_keep_dtype(take_storage(shown->storage(), device_, plan_.counters));
     }
+    if (launch_.is_watched() && !plan_.has(kNoLaunch)) {
+      launch_.note_access(*shown, /*written=*/true, plan_.name.c_str());
+    }
   }
   if (C10_UNLIKELY(
           shown->sizes() != original->sizes() || shown->strides() != original->strides() ||
@@ -171,15 +183,15 @@ at::Tensor Frame::take_tensor(const at::Tensor& result, bool stays_on_cpu) {
     return at::clone(result);  // out of the card's memory
   }
   cost_.bytes += static_cast<double>(impl->numel()) * static_cast<double>(impl->itemsize());
-  if (launch_.is_watched()) {
-    launch_.note_access(*impl, /*written=*/true);
-  }
   if (C10_LIKELY(impl->has_storage())) {
     const c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
     for (const Shown& argument : shown_) {
       if (argument.twin == storage && !argument.temporary) {
         return at::Tensor(take_on(impl, argument.original.storage()));
       }
+    }
+    if (launch_.is_watched() && !plan_.has(kNoLaunch)) {
+      launch_.note_access(*impl, /*written=*/true, plan_.name.c_str());
     }
     for (const auto& [taken, card] : fresh_) {
       if (taken == storage) {
@@ -198,11 +210,6 @@ at::Tensor Frame::take_tensor(const at::Tensor& result, bool stays_on_cpu) {
 void Frame::launch() {
   if (plan_.has(kNoLaunch)) {
     return;
-  }
-  if (launch_.is_watched()) {
-    for (const Shown& argument : shown_) {
-      launch_.note_access(*argument.original.unsafeGetTensorImpl(), argument.written);
-    }
   }
   MUSA_CHECK(launch_.finish_kernel(*plan_.counters, cost_));
   if (C10_UNLIKELY(plan_.has(kSynchronizes) || synchronizes_)) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "backend/bridge/accesses.h"
 #include "backend/bridge/counters.h"
 #include "backend/bridge/wrap.h"
 #include "backend/runtime/device.h"
@@ -75,7 +76,7 @@ CardScope::~CardScope() {
 at::Tensor CardScope::view(const at::Tensor& tensor) {
   at::Tensor shown = host_view(tensor);
   if (launch_.is_watched() && shown.defined()) {
-    launch_.note_access(*shown.unsafeGetTensorImpl(), /*written=*/false);
+    note_access(tensor, shown, /*written=*/false);
   }
   if (shown.defined() && !route_) {
     cost_.bytes += static_cast<double>(shown.numel()) * static_cast<double>(shown.element_size());
@@ -89,9 +90,17 @@ at::Tensor CardScope::view(const at::Tensor& tensor) {
 
 at::Tensor CardScope::written(const at::Tensor& tensor) {
   if (launch_.is_watched() && tensor.defined()) {
-    launch_.note_access(*tensor.unsafeGetTensorImpl(), /*written=*/true);
+    launch_.note_access(*tensor.unsafeGetTensorImpl(), /*written=*/true, counters_->name.c_str());
   }
   return view(tensor);
+}
+
+void CardScope::note_access(const at::Tensor& tensor, const at::Tensor& shown, bool written) {
+  const char* op = counters_->name.c_str();
+  if (watches_races() && !route_ && tensor.is_cpu()) {
+    check_host_tensor(tensor, op);
+  }
+  launch_.note_access(*shown.unsafeGetTensorImpl(), written, op);
 }
 
 std::optional<at::Tensor> CardScope::view(const std::optional<at::Tensor>& tensor) {
@@ -106,7 +115,7 @@ at::Tensor CardScope::result(const at::Tensor& cpu) {
     cost_.bytes += static_cast<double>(cpu.numel()) * static_cast<double>(cpu.element_size());
   }
   if (launch_.is_watched()) {
-    launch_.note_access(*cpu.unsafeGetTensorImpl(), /*written=*/true);
+    launch_.note_access(*cpu.unsafeGetTensorImpl(), /*written=*/true, counters_->name.c_str());
   }
   return state_.outside([&] { return at::Tensor(take(cpu.unsafeGetTensorImpl(), device_, counters_)); });
 }

@@ -56,6 +56,8 @@ class CardScope {
   void set_synchronizes() { synchronizes_ = true; }
 
  private:
+  void note_access(const at::Tensor& tensor, const at::Tensor& shown, bool written);
+
   c10::Device device_;
   OpCounters* counters_;
   int exceptions_;

@@ -2,18 +2,11 @@
 
 #include <span>
 
+#include "backend/bridge/accesses.h"
+
 namespace musa {
 
 namespace {
-
-/// Bytes from the first to behind the last element.
-size_t extent(const c10::TensorImpl& tensor) {
-  int64_t last = 0;
-  for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
-    last += (tensor.size(dim) - 1) * tensor.stride(dim);
-  }
-  return static_cast<size_t>(last + 1) * tensor.itemsize();
-}
 
 std::span<const musart::MemoryAccess> all_of(const std::unique_ptr<std::vector<musart::MemoryAccess>>& accesses) {
   return accesses ? std::span<const musart::MemoryAccess>(*accesses) : std::span<const musart::MemoryAccess>();
@@ -21,19 +14,17 @@ std::span<const musart::MemoryAccess> all_of(const std::unique_ptr<std::vector<m
 
 }  // namespace
 
-void Launch::note_access(const c10::TensorImpl& tensor, bool written) {
-  if (!tensor.has_storage() || tensor.numel() == 0 || tensor.unsafe_storage().data() == nullptr) {
-    return;
+void Launch::note_access(const c10::TensorImpl& tensor, bool written, const char* op) {
+  if ((watched_ & musart::kWatchRaces) != 0) {
+    report_access(stream_, tensor, written, op);
   }
-  const void* address = static_cast<const char*>(tensor.unsafe_storage().data()) +
-      static_cast<size_t>(tensor.storage_offset()) * tensor.itemsize();
-  if (musart::is_alias_pointer(address)) {
-    address = musart::to_device(address);
+  const auto [address, bytes] = memory_of(tensor);
+  if (address == nullptr) {
+    return;
   }
   if (!accesses_) {
     accesses_ = std::make_unique<std::vector<musart::MemoryAccess>>();
   }
-  const size_t bytes = extent(tensor);
   for (musart::MemoryAccess& known : *accesses_) {
     if (known.address == address && known.bytes == bytes) {
       known.written |= written;

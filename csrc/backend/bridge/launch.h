@@ -37,8 +37,9 @@ class Launch {
   bool is_watched() const { return C10_UNLIKELY(watched_ != 0); }
 
   /// To be called for every tensor that the kernel touches, only when is_watched(). A tensor shown to the CPU kernel
-  /// is as good as the musa tensor. One noted as read and again as written counts as written.
-  void note_access(const c10::TensorImpl& tensor, bool written);
+  /// is as good as the musa tensor. One noted as read and again as written counts as written. Throws, under the race
+  /// checker, when `op` races with an earlier one.
+  void note_access(const c10::TensorImpl& tensor, bool written, const char* op);
 
   /// The kernel has run: advances clock and counters. Reports an error, and has done nothing then.
   musaError_t finish_kernel(OpCounters& counters, const musaSimCost& cost) {

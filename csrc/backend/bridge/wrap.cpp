@@ -104,6 +104,10 @@ c10::Storage take_storage(const c10::Storage& cpu, c10::Device device, OpCounter
   c10::StorageImpl* impl = cpu.unsafeGetStorageImpl();
   const void* data = impl->data();
   if (C10_UNLIKELY(data != nullptr && !musart::is_alias_pointer(data))) {
+    TORCH_CHECK(
+        counters == nullptr || !musaSimSettingFlag("TORCH_MUSA_SIM_STRICT"), counters->name,
+        " made its result in the host's memory, so that it had to be copied to the card; TORCH_MUSA_SIM_STRICT=1 "
+        "refuses that. Please report the operator; without the variable the copy is only counted.");
     auto moved = c10::make_intrusive<MusaStorage>(impl->nbytes(), device);
     std::memcpy(moved->twin()->mutable_data(), data, impl->nbytes());
     if (counters != nullptr) {

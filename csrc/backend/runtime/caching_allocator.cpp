@@ -15,6 +15,7 @@
 #include "backend/runtime/allocator/thread_bins.h"
 #include "backend/runtime/check.h"
 #include "backend/runtime/device.h"
+#include "musart/musart_races.h"
 
 namespace musa {
 
@@ -92,6 +93,13 @@ size_t rounded_size(size_t nbytes) {
   return allocator::round_up(nbytes, allocator::kMinBlock);
 }
 
+// As hand_out; the race checker learns of the block's new life.
+void* hand_out_told(Block* block, size_t requested, allocator::LiveStats& stats) {
+  void* address = hand_out(block, requested, stats);
+  musaSimBlockTaken(address, block->size, block->stream);
+  return address;
+}
+
 C10_NOINLINE void* allocate_slowly(size_t nbytes, c10::DeviceIndex device, musaStream_t stream) {
   if (nbytes == 0) {
     return nullptr;
@@ -103,17 +111,17 @@ C10_NOINLINE void* allocate_slowly(size_t nbytes, c10::DeviceIndex device, musaS
   const size_t size = rounded_size(nbytes);
   if (allocator::has_detour(allocator::Detour::kRouted)) {
     if (Block* block = pool.take_routed(size, nbytes, stream)) {
-      return hand_out(block, nbytes, pool.live());
+      return hand_out_told(block, nbytes, pool.live());
     }
   }
   if (size <= kBinMaxBytes) {
     if (BinSet* bins = allocator::bins_for(&pool, &pool.live(), device, stream)) {
       if (Block* block = bins->pop(BinSet::bin_of(size))) {
-        return hand_out(block, nbytes, pool.live());
+        return hand_out_told(block, nbytes, pool.live());
       }
     }
   }
-  return hand_out(pool.take(size, nbytes, stream), nbytes, pool.live());
+  return hand_out_told(pool.take(size, nbytes, stream), nbytes, pool.live());
 }
 
 C10_NOINLINE void free_slowly(void* device_pointer, Block* block) noexcept {
@@ -128,6 +136,7 @@ C10_NOINLINE void free_slowly(void* device_pointer, Block* block) noexcept {
   }
   CardPool& pool = *block->pool;
   retire(block, pool.live());
+  musaSimBlockFreed(device_pointer, block->size);
   if (block->used_by) {
     pool.defer(block);
     return;

@@ -48,6 +48,7 @@ void throw_runtime_error(musaError_t status, const char* call) {
         "Cannot re-initialize MUSA in forked subprocess. To use MUSA with multiprocessing, you must use the 'spawn' "
         "start method");
   }
+  TORCH_CHECK(status != musaErrorSimRace, "MUSA race:", detail);
   const std::string text = musaGetErrorString(status) + std::string(" (") + musaGetErrorName(status) + ") in " +
       std::string(function_name(call)) + where() + "." + detail + what_to_do(status);
   if (status == musaErrorMemoryAllocation || status == musaErrorSimHostMemory) {

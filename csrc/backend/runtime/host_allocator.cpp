@@ -8,6 +8,7 @@
 #include "backend/runtime/device.h"
 #include "backend/runtime/stream.h"
 #include "backend/runtime/stream_marker.h"
+#include "musart/musart_races.h"
 
 namespace musa {
 
@@ -35,7 +36,9 @@ class PinnedAllocator final : public at::CachingHostAllocatorInterface<PinnedCac
  public:
   at::DataPtr allocate(size_t size) override {
     ensure_initialized();
-    return CachingHostAllocatorInterface::allocate(size);
+    at::DataPtr block = CachingHostAllocatorInterface::allocate(size);
+    musaSimBlockSettled(block.get(), size, nullptr);  // its former users are done, or the cache had kept it
+    return block;
   }
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdio>
 #include <limits>
 #include <mutex>
 #include <vector>
@@ -10,6 +11,8 @@
 #include "backend/runtime/check.h"
 
 #include <c10/util/Exception.h>
+
+#include "musart/musart_races.h"
 
 namespace musa {
 
@@ -87,6 +90,22 @@ musaStream_t pool_native(c10::DeviceIndex device, int slot) {
   }
   return stream;
 }
+
+// What race reports call a stream: the expression that makes it again in Python.
+void name_stream(musaStream_t stream, char* text, size_t size) {
+  const int device = musaSimStreamDevice(stream);
+  if (device < 0 || device > std::numeric_limits<c10::DeviceIndex>::max()) {
+    return;
+  }
+  const auto& slots = card_streams(static_cast<c10::DeviceIndex>(device)).slots;
+  for (int slot = 0; slot < kSlots; ++slot) {
+    if (slots[slot].load(std::memory_order_acquire) == stream) {
+      std::snprintf(text, size, "torch.musa.Stream(device=musa:%d, stream_id=%d)", device, slot + 1);
+    }
+  }
+}
+
+[[maybe_unused]] const bool named = (musaSimSetStreamNamer(&name_stream), true);
 
 c10::Stream make_stream(c10::DeviceIndex device, c10::StreamId id) {
   return c10::Stream(c10::Stream::UNSAFE, c10::Device(kMusa, device), id);

@@ -3,12 +3,13 @@
 
 #include <utility>
 
-#include "musart/musart_sim.h"
+#include "musart/musart_races.h"
 
 namespace musa {
 
-/// An event recorded on a stream. Asking doesn't disturb the virtual clock: the event is only queried when the
-/// answer will be yes, because an unsuccessful query advances the host clock.
+/// An event recorded on a stream, for allocators. Asking doesn't disturb the virtual clock: the event is only queried
+/// when the answer will be yes, because an unsuccessful query advances the host clock. It doesn't count as a wait of
+/// the program's, either.
 class StreamMarker {
  public:
   /// Marks the end of what `stream` has been given so far. A stream that no longer exists has nothing left to do.
@@ -31,13 +32,15 @@ class StreamMarker {
   }
 
   bool done() const noexcept {
-    return !event_ || (musaSimHostClock() >= ready_ns_ && musaEventQuery(event_) == musaSuccess);
+    return !event_ || (musaSimHostClock() >= ready_ns_ && musaSimEventPassed(event_, 0) == musaSuccess);
   }
   void wait() const noexcept {
     if (event_) {
-      musaEventSynchronize(event_);
+      musaSimEventPassed(event_, 1);
     }
   }
+
+  musaEvent_t event() const noexcept { return event_; }
 
  private:
   void destroy() noexcept {

@@ -232,6 +232,7 @@ void CardPool::reap_deferred() {
     std::deque<Deferred>& waiting = queue->second;
     while (!waiting.empty() && waiting.front().marker.done()) {
       Block* block = waiting.front().block;
+      musaSimBlockSettled(reinterpret_cast<const void*>(block->address), block->size, waiting.front().marker.event());
       waiting.pop_front();
       if (--block->pending == 0) {
         live_.undeferred(block->kind, block->size);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backend/runtime/allocator/card_pool.h"
+#include "musart/watch.h"
 
 namespace musa::allocator {
 
@@ -131,6 +132,18 @@ void BinSet::reset_freed() noexcept {
   lock_.unlock();
 }
 
+namespace {
+
+// The race checker hears of every block: under it no bins are current, so that the fast path never matches.
+BinSet* become_current(BinSet* bins) {
+  if ((musart::watched() & musart::kWatchRaces) == 0) {
+    current_bins = bins;
+  }
+  return bins;
+}
+
+}  // namespace
+
 BinSet* bins_for(CardPool* pool, LiveStats* stats, int device, musaStream_t stream) {
   if (thread_is_ending) {
     return nullptr;
@@ -141,13 +154,13 @@ BinSet* bins_for(CardPool* pool, LiveStats* stats, int device, musaStream_t stre
   }
   for (const auto& set : my_bins->sets) {
     if (set->stream == stream && set->device == device) {
-      return current_bins = set.get();
+      return become_current(set.get());
     }
   }
   auto fresh = std::make_unique<BinSet>(stream, device, pool, stats);
   const std::lock_guard<std::mutex> lock(registry().mutex);
   my_bins->sets.push_back(std::move(fresh));
-  return current_bins = my_bins->sets.back().get();
+  return become_current(my_bins->sets.back().get());
 }
 
 Block* detach_bins(int device, musaStream_t stream) noexcept {
