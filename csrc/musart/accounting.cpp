@@ -3,8 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -16,29 +14,11 @@
 #include <mutex>
 #include <string>
 
-#include "musart/settings.h"
+#include "musart/accounting_file.h"
 #include "musart/status.h"
 
 namespace musart::accounting {
 namespace {
-
-constexpr int kSlots = 2048;
-constexpr uint64_t kMagic = 0x3141534d53554d31;  // changes with the layout
-
-struct Owner {
-  int32_t pid;  // 0: free
-  int32_t unused;
-  uint64_t start;  // of the process, so that a reused pid isn't taken for the old one
-};
-
-// Untouched slots of the sparse file take no memory.
-struct Table {
-  uint64_t magic;
-  int32_t slots_used;  // slots from here on were never taken
-  int32_t unused;
-  Owner owners[kSlots];
-  alignas(4096) uint64_t held[kSlots][kMaxCards];  // bytes
-};
 
 std::mutex& mutex = *new std::mutex;
 std::string& path = *new std::string;
@@ -48,26 +28,6 @@ int slot = -1;
 Owner self{};
 bool closed = false;
 uint64_t own[kMaxCards];  // this process's truth; the file holds a copy
-
-uint64_t process_start(int pid) {
-  char name[32];
-  snprintf(name, sizeof name, "/proc/%d/stat", pid);
-  FILE* stat_file = fopen(name, "re");
-  if (stat_file == nullptr) return 0;
-  char text[1024];
-  const size_t length = fread(text, 1, sizeof text - 1, stat_file);
-  fclose(stat_file);
-  text[length] = '\0';
-  const char* field = strrchr(text, ')');  // the name before it may hold anything
-  if (field == nullptr || field[1] == '\0') return 0;
-  field += 2;
-  if (*field == 'Z' || *field == 'X') return 0;  // killed, its parent hasn't looked yet
-  for (int i = 3; i < 22 && field != nullptr; ++i) {
-    field = strchr(field, ' ');
-    if (field != nullptr) ++field;
-  }
-  return field == nullptr ? 0 : strtoull(field, nullptr, 10);
-}
 
 bool is_self(const Owner& owner) { return owner.pid == self.pid && owner.start == self.start; }
 
@@ -116,7 +76,10 @@ bool lock_linked_file() {
 // Under the file's lock. Pages are allocated here: later a full tmpfs would mean SIGBUS.
 bool map_table() {
   if (table != nullptr) return true;
-  if (ftruncate(file, sizeof(Table)) != 0) return false;
+  struct stat status;
+  if (fstat(file, &status) != 0) return false;
+  const auto table_size = static_cast<off_t>(sizeof(Table));
+  if (status.st_size < table_size && ftruncate(file, table_size) != 0) return false;
   if (posix_fallocate(file, 0, offsetof(Table, held)) != 0) return false;
   void* mapped = mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (mapped == MAP_FAILED) return false;
@@ -137,13 +100,25 @@ void drop_dead() {
   }
 }
 
+// The counters of this process's cards move into the file, with what they hold. A row that a slot was lost with stays
+// mapped: a thread may be about to write to it.
+bool map_loads(int taken) {
+  if (posix_fallocate(file, load_row_offset(taken), kLoadRow) != 0) return false;
+  void* mapped = mmap(nullptr, kLoadRow, PROT_READ | PROT_WRITE, MAP_SHARED, file, load_row_offset(taken));
+  if (mapped == MAP_FAILED) return false;
+  madvise(mapped, kLoadRow, MADV_DONTFORK);
+  memcpy(mapped, static_cast<void*>(own_loads.load()), kLoadRow);
+  own_loads.store(static_cast<CardLoad*>(mapped));
+  return true;
+}
+
 bool take_slot() {
   if (slot >= 0 && is_self(table->owners[slot])) return true;
   drop_dead();
   for (int i = 0; i < kSlots; ++i) {
     if (table->owners[i].pid != 0) continue;
     const off_t at = static_cast<off_t>(offsetof(Table, held) + i * sizeof table->held[0]);
-    if (posix_fallocate(file, at, sizeof table->held[0]) != 0) return false;
+    if (posix_fallocate(file, at, sizeof table->held[0]) != 0 || !map_loads(i)) return false;
     memcpy(table->held[i], own, sizeof own);
     table->slots_used = std::max(table->slots_used, i + 1);
     table->owners[i] = self;
@@ -179,14 +154,9 @@ musaError_t open(const char* scope) {
   const std::lock_guard<std::mutex> guard(mutex);
   self = {getpid(), 0, process_start(getpid())};
   closed = false;
-  // Process ids mean nothing in another pid namespace.
-  struct stat pids;
-  const unsigned long long name_space = stat("/proc/self/ns/pid", &pids) == 0 ? pids.st_ino : 0;
-  char name[192];
-  snprintf(name, sizeof name, "/torch_musa_sim.%u.%llu.%s", geteuid(), name_space, scope);
-  const char* temporary = getenv("TMPDIR");
-  for (const char* folder : {"/dev/shm", temporary == nullptr ? "/tmp" : temporary, "/tmp"}) {
-    if (!open_file(folder + std::string(name))) continue;
+  const std::string name = file_name(scope);
+  for (const std::string& folder : file_folders()) {
+    if (!open_file(folder + "/" + name)) continue;
     if (begin()) {
       unlock_file();
       return musaSuccess;
@@ -197,7 +167,7 @@ musaError_t open(const char* scope) {
   warn(
       "neither /dev/shm nor a folder for temporary files can hold %s: each process has the cards for itself, out of "
       "memory and mem_get_info don't count other processes",
-      name + 1);
+      name.c_str());
   return musaSuccess;
 }
 
@@ -239,11 +209,18 @@ Usage usage(int card) {
   return result;
 }
 
+bool shared(int card, size_t* held) {
+  const std::lock_guard<std::mutex> guard(mutex);
+  *held = own[card];
+  return file >= 0 && !closed;
+}
+
 void close() {
   if (self.pid != getpid()) return;  // a forked child: the mutex may be locked for ever
   const std::lock_guard<std::mutex> guard(mutex);
   if (!begin()) return;
   table->owners[slot] = {};
+  stop_sharing_loads();
   drop_dead();
   const bool last =
       std::all_of(table->owners, table->owners + table->slots_used, [](const Owner& owner) { return owner.pid == 0; });

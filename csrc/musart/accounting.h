@@ -23,6 +23,9 @@ bool acquire(int card, size_t bytes, size_t capacity, Usage* usage);
 void release(int card, size_t bytes);
 Usage usage(int card);
 
+// Whether other processes can see what this one holds; `held`: its bytes of the card.
+bool shared(int card, size_t* held);
+
 // Clears the slot and removes the file when no other process uses it.
 void close();
 // In a forked child: forget the file without touching the parent's slot. Async-signal-safe.

@@ -180,6 +180,23 @@ void read_properties(CardFile& file, musaDeviceProp& p) {
   p.concurrentKernels = 1;
 }
 
+void read_traits(CardFile& file, CardTraits& traits) {
+  const auto integer = [&](const char* key, double most) { return static_cast<int>(file.number(key, 0, most)); };
+  traits.ecc = file.text("ecc");
+  traits.power_idle = file.number("power.idle", 1, 1e5);
+  traits.power_limit = file.number("power.limit", 1, 1e5);
+  traits.temperature_idle = file.number("temperature.idle", -50, 200);
+  traits.temperature_load = file.number("temperature.load", -50, 200);
+  traits.bandwidth = file.number("bandwidth", 1e6, 1e18);
+  traits.link_bandwidth = file.number("links.bandwidth", 0, 1e18);
+  traits.links = integer("links", 64);
+  traits.links_per_peer = integer("links.per_peer", 64);
+  traits.link_version = integer("links.version", 1e6);
+  traits.pci_device_id = integer("pci.device_id", 65535);
+  traits.pci_generation = integer("pci.generation", 10);
+  traits.pci_lanes = integer("pci.lanes", 32);
+}
+
 musaError_t find_file(std::string* path) {
   const std::string name = setting("TORCH_MUSA_SIM_CARD");
   if (name.find('/') != std::string::npos || name.ends_with(kSuffix)) {
@@ -205,12 +222,23 @@ musaError_t load_card_model(CardModel* model) {
   MUSART_TRY(file.read());
   read_figures(file, model->figures);
   read_properties(file, model->properties);
+  read_traits(file, model->traits);
   MUSART_TRY(file.finish());
   const int64_t memory = musaSimSettingBytes("TORCH_MUSA_SIM_MEMORY");
   if (memory > 0) model->figures.memory = static_cast<size_t>(memory);
   model->figures.memory &= ~size_t{511};
   model->properties.totalGlobalMem = model->figures.memory;
   return musaSuccess;
+}
+
+void identify_card(int physical, musaDeviceProp* properties) {
+  constexpr int kBusesPerDomain = 255;  // bus 0 is the root's
+  properties->pciDomainID = physical / kBusesPerDomain;
+  properties->pciBusID = physical % kBusesPerDomain + 1;
+  constexpr unsigned char kMaker[] = "torch_musa_sim";
+  memcpy(properties->uuid, kMaker, 14);
+  properties->uuid[14] = static_cast<unsigned char>(physical >> 8);
+  properties->uuid[15] = static_cast<unsigned char>(physical);
 }
 
 }  // namespace musart

@@ -26,6 +26,8 @@ void configure_clock() { blocking = musaSimSettingFlag("MUSA_LAUNCH_BLOCKING"); 
 
 bool launch_blocking() { return blocking; }
 
+int64_t memory_ns(const musaSimCard& card, double bytes) { return duration(bytes, card.bandwidth); }
+
 int64_t copy_ns(const musaSimCard& card, int to_device, int from_device, size_t bytes, bool pinned) {
   double rate = card.card_link;
   auto amount = static_cast<double>(bytes);

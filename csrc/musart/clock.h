@@ -35,6 +35,9 @@ inline void wait_host(int64_t time, int64_t ns) {
   }
 }
 
+// The part of a kernel's or copy's device time in which it occupies the card's memory.
+int64_t memory_ns(const musaSimCard& card, double bytes);
+
 // Device time of a copy of `bytes`; devices of -1 are the host.
 int64_t copy_ns(const musaSimCard& card, int to_device, int from_device, size_t bytes, bool pinned);
 

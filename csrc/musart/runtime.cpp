@@ -59,12 +59,8 @@ Card* make_card(const CardModel& model, int index, int physical) {
   const size_t stride = musaSimArenaInfo.stride;
   card->figures.memory = std::min(card->figures.memory, stride);
   card->properties.totalGlobalMem = card->figures.memory;
-  card->properties.pciBusID = physical + 1;
   card->properties.isMultiGpuBoard = 0;
-  for (int i = 0; i < 16; ++i) {
-    const unsigned char text[] = "torch_musa_sim";
-    card->properties.uuid[i] = i < 14 ? text[i] : static_cast<unsigned char>(i == 14 ? physical >> 8 : physical);
-  }
+  identify_card(physical, &card->properties);
   card->addresses = std::make_unique<AddressSpace>(stride);
   // From calloc: 512 cards of 80 GiB would touch 40 MB otherwise.
   card->chunk_users = static_cast<uint16_t*>(calloc(stride / kChunk, sizeof(uint16_t)));

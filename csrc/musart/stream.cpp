@@ -4,6 +4,7 @@
 #include <deque>
 #include <unordered_set>
 
+#include "musart/card_load.h"
 #include "musart/races.h"
 
 namespace musart {
@@ -48,7 +49,7 @@ musaStream_t make_default_stream(Card* card) {
   return stream;
 }
 
-musaSimSpan enqueue(MusaStream& stream, int64_t device_ns) {
+musaSimSpan enqueue(MusaStream& stream, int64_t device_ns, double bytes) {
   const musaSimCard& figures = stream.card->figures;
   const int64_t submitted = advance_host(figures.launch_ns);
   int64_t start = 0;
@@ -58,6 +59,7 @@ musaSimSpan enqueue(MusaStream& stream, int64_t device_ns) {
   } while (!stream.tail.compare_exchange_weak(tail, start + device_ns, std::memory_order_relaxed));
   const int64_t end = start + device_ns;
   if (stream.kind == MusaStream::Kind::kBlocking) raise(stream.card->blocking_tail, end);
+  note_work(stream.card->physical, {start, end}, memory_ns(figures, bytes));
   if (__builtin_expect(launch_blocking(), 0)) {
     wait_host(end, figures.sync_ns);
     if (watches_races()) (void)races::host_waited(&stream);
@@ -67,8 +69,10 @@ musaSimSpan enqueue(MusaStream& stream, int64_t device_ns) {
 
 musaSimSpan enqueue_copy(MusaStream& stream, int to_device, int from_device, size_t bytes, bool pinned) {
   const musaSimCard& figures = stream.card->figures;
-  const musaSimSpan span = enqueue(stream, copy_ns(figures, to_device, from_device, bytes, pinned));
   const bool host_side = to_device < 0 || from_device < 0;
+  // On the stream's card bytes are read or written; within one card they are both.
+  const double moved = static_cast<double>(bytes) * (to_device == from_device ? 2 : 1);
+  const musaSimSpan span = enqueue(stream, copy_ns(figures, to_device, from_device, bytes, pinned), moved);
   if (host_side && !pinned && !launch_blocking()) wait_host(span.end_ns, figures.sync_ns);
   return span;
 }
@@ -208,7 +212,7 @@ musaError_t musaSimLaunch(musaStream_t stream, const musaSimCost* cost, musaSimS
       static_cast<unsigned>(cost->dtype) >= musaSimDtypeCount) {
     return fail(musaErrorInvalidValue, "musaSimLaunch: the cost is NULL, negative or of an unknown dtype");
   }
-  const musaSimSpan ran = musart::enqueue(*stream, musaSimKernelNs(&stream->card->figures, cost));
+  const musaSimSpan ran = musart::enqueue(*stream, musaSimKernelNs(&stream->card->figures, cost), cost->bytes);
   if (span != nullptr) *span = ran;
   return musaSuccess;
 }

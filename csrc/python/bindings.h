@@ -14,6 +14,8 @@ void bind_random(pybind11::module_& module);
 void bind_counters(pybind11::module_& module);
 void bind_settings(pybind11::module_& module);
 void bind_compiled(pybind11::module_& module);
+void bind_observe(pybind11::module_& module);
+void bind_run_trace(pybind11::module_& module);
 
 /// Lets the runtime print the Python stack when host code touches device memory.
 void install_fault_callback();

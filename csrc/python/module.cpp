@@ -19,5 +19,7 @@ PYBIND11_MODULE(_C, module) {
   musa::python::bind_counters(module);
   musa::python::bind_settings(module);
   musa::python::bind_compiled(module);
+  musa::python::bind_observe(module);
+  musa::python::bind_run_trace(module);
   musa::python::install_fault_callback();
 }

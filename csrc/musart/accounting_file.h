@@ -1,0 +1,45 @@
+// Layout and place of the file that the processes of one user and scope share; see accounting.h.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "musart/card_load.h"
+#include "musart/settings.h"
+
+namespace musart::accounting {
+
+constexpr int kSlots = 2048;
+constexpr uint64_t kMagic = 0x3241534d53554d31;
+
+struct Owner {
+  int32_t pid;  // 0: free
+  int32_t unused;
+  uint64_t start;  // of the process, so that a reused pid isn't taken for the old one
+};
+
+// Untouched slots of the sparse file take no memory.
+struct Table {
+  uint64_t magic;
+  int32_t slots_used;  // slots from here on were never taken
+  int32_t unused;
+  Owner owners[kSlots];
+  alignas(4096) uint64_t held[kSlots][kMaxCards];  // bytes
+};
+
+// Behind the table: a row of CardLoad for each slot that was ever taken.
+constexpr size_t kLoadRow = sizeof(CardLoad) * kMaxCards;
+constexpr off_t load_row_offset(int slot) { return static_cast<off_t>(sizeof(Table) + kLoadRow * slot); }
+static_assert(sizeof(Table) % 4096 == 0 && kLoadRow % 4096 == 0, "rows are mapped by themselves");
+
+// The same for every process of this user, pid namespace and scope.
+std::string file_name(const char* scope);
+// Folders that may hold it, best first.
+std::vector<std::string> file_folders();
+
+// Start time of a process in clock ticks since boot; 0 when it isn't alive.
+uint64_t process_start(int pid);
+
+}  // namespace musart::accounting
