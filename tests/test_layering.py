@@ -13,23 +13,25 @@ CXX_ROOMS = {
     "musart": set(),
     "mudnn": {"musart"},
     "mccl": {"musart"},
+    "mtml": {"musart"},
     "backend": {"musart", "mudnn", "mccl"},
     "python": {"musart", "backend"},
 }
-CXX_WITHOUT_TORCH = {"musart", "mudnn", "mccl"}
+CXX_WITHOUT_TORCH = {"musart", "mudnn", "mccl", "mtml"}
 TORCH_INCLUDE = re.compile(r"(ATen|c10|torch|caffe2|pybind11)/")
 
 # Room of torch_musa_sim -> rooms it may import, besides its own. What is missing here may import none of ours.
 PYTHON_ROOMS = {
-    "_autoload": {"_register"},
-    "_register": {"_C", "_build_info", "musa", "distributed", "compile"},
+    "_autoload": {"_register", "_real_package"},
+    "_real_package": set(),
+    "_register": {"_C", "_build_info", "_real_package", "musa", "distributed", "compile"},
     "musa": {"_C"},
     "distributed": {"_C", "musa"},
     "inference": set(),
     "serve": {"inference"},
     "simulate": {"_C", "musa"},
     "compile": {"_C", "musa"},
-    "compat": {"musa", "distributed"},
+    "compat": {"musa", "distributed", "_real_package"},
 }
 MAY_IMPORT_ALL = {"cli", "__init__", "collect_env"}
 
@@ -118,6 +120,7 @@ def test_model_zoo_knows_no_device():
         ("musart", '#include "backend/storage.h"'),
         ("mudnn", '#include "mccl/ring.h"'),
         ("mccl", '  #  include "mudnn/gemm.h"'),
+        ("mtml", '#include "backend/register.h"'),
         ("musart", "#include <c10/core/Device.h>"),
         ("mudnn", "#include <ATen/core/Tensor.h>"),
         ("backend", '#include "python/bindings.h"'),

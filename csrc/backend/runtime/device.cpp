@@ -1,11 +1,13 @@
 #include "backend/runtime/device.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
 #include <limits>
 #include <mutex>
+#include <string>
 
 #include "backend/runtime/check.h"
 #include "musart/musart_sim.h"
@@ -21,6 +23,20 @@ thread_local c10::DeviceIndex thread_device = 0;
 
 // torch counts devices in an int8_t.
 constexpr int kMostCards = std::numeric_limits<c10::DeviceIndex>::max();
+
+// Programs that look a library up by its real name (ctypes.CDLL("libmtml.so.2")) find what is loaded under it. They
+// lie beside the runtime; one that isn't there is missed only by who asks for it.
+void load_named_libraries() {
+  Dl_info runtime;
+  if (dladdr(reinterpret_cast<const void*>(&musaSimInit), &runtime) == 0) {
+    return;
+  }
+  const std::string path = runtime.dli_fname;
+  const std::string folder = path.substr(0, path.rfind('/') + 1);
+  for (const char* name : {"libmtml.so.2"}) {
+    dlopen((folder + name).c_str(), RTLD_LAZY | RTLD_LOCAL);
+  }
+}
 
 c10::DeviceIndex clamp_count(int count) { return static_cast<c10::DeviceIndex>(std::min(count, kMostCards)); }
 
@@ -85,7 +101,9 @@ void ensure_initialized() {
       musaSimArenaInfo.cards > 0,
       "No MUSA card is visible: MUSA_VISIBLE_DEVICES is empty or names no card. Unset it, or name cards "
       "(\"0,1\").");
-  initialized.store(true, std::memory_order_release);
+  if (!initialized.exchange(true, std::memory_order_acq_rel)) {
+    load_named_libraries();
+  }
 }
 
 }  // namespace musa
