@@ -63,6 +63,19 @@ def check_torch() -> None:
         )
 
 
+def check_real_torch_musa() -> None:
+    """Stops where the real torch_musa is installed: both provide the device and the package torch_musa."""
+    spec = importlib.util.spec_from_file_location("_real_package", ROOT / PACKAGE / "_real_package.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    found = module.find()
+    if found is not None:
+        raise SystemExit(f"{found}.")
+
+
 def jobs() -> int:
     """Compilers to run at once: MAX_JOBS, else the cores this process may use."""
     wanted = os.environ.get("MAX_JOBS", "")
@@ -84,6 +97,7 @@ class CMakeBuild(build_ext):
     def run(self) -> None:
         check_compiler()
         check_torch()
+        check_real_torch_musa()
         forget_moved_build()
         cmake, ninja, parallel = find_tool("cmake"), find_tool("ninja"), str(jobs())
         configure = [cmake, "-S", str(ROOT), "-B", str(BUILD), "-G", "Ninja"]
@@ -99,7 +113,7 @@ class CMakeBuild(build_ext):
     def _products(self) -> list[tuple[Path, Path]]:
         package = ROOT / PACKAGE
         suffix = self.get_ext_filename("_C")
-        sources = [package / suffix, package / "_build_info.py", *sorted((package / "lib").glob("*.so"))]
+        sources = [package / suffix, package / "_build_info.py", *sorted((package / "lib").glob("*.so*"))]
         return [(source, Path(self.build_lib) / source.relative_to(ROOT)) for source in sources]
 
     def get_outputs(self) -> list[str]:

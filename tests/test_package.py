@@ -171,27 +171,6 @@ def test_another_torch_patch_version_is_accepted():
     )
 
 
-def test_the_real_torch_musa_beside_us_is_refused(tmp_path):
-    metadata = tmp_path / "torch_musa-2.7.1.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: torch_musa\nVersion: 2.7.1\n")
-    done = check(
-        """
-        import warnings
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            import torch
-        print(*(w.message for w in caught))
-        try:
-            import torch_musa_sim
-        except ImportError as error:
-            print(error)
-        """,
-        PYTHONPATH=str(tmp_path),
-    )
-    assert done.stdout.count("uninstall one of the two") == 2
-
-
 def test_another_backend_that_was_first_is_refused():
     done = run(
         """

@@ -9,6 +9,13 @@ def autoload() -> None:
     package = sys.modules["torch_musa_sim"]
     if getattr(package.__spec__, "_initializing", False):
         return  # `import torch_musa_sim` has imported torch and registers itself when torch is complete
+    from torch_musa_sim import _real_package
+
+    real = _real_package.find()
+    if real is not None:
+        sys.modules.pop("torch_musa_sim", None)
+        warnings.warn(f"torch_musa_sim stands aside: {real}.", stacklevel=2)
+        return
     try:
         from torch_musa_sim import _register
 

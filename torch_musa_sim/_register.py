@@ -1,12 +1,11 @@
 """The one place where the device is registered with torch, in the order that torch needs."""
 
 import atexit
-import importlib.metadata
 import sys
 
 import torch
 
-from torch_musa_sim import _build_info
+from torch_musa_sim import _build_info, _real_package
 
 _registered = False
 
@@ -21,7 +20,7 @@ def register() -> None:
     if _registered:
         return
     _refuse_other_torch()
-    _refuse_real_torch_musa()
+    _real_package.refuse()
     _refuse_other_backend()
     from torch_musa_sim import _C  # loads the libraries; native kernels, guard and hooks register themselves
 
@@ -58,17 +57,6 @@ def _refuse_other_torch() -> None:
             f"torch_musa_sim was built against torch {built} and can't be loaded into torch {running}; install "
             f"torch {_minor_version(built)} or build torch_musa_sim again in this environment."
         )
-
-
-def _refuse_real_torch_musa() -> None:
-    try:
-        real = importlib.metadata.version("torch_musa")
-    except importlib.metadata.PackageNotFoundError:
-        return
-    raise ImportError(
-        f"torch_musa {real} is installed and provides the device 'musa' and the package torch_musa, as torch_musa_sim "
-        "does; uninstall one of the two."
-    )
 
 
 def _refuse_other_backend() -> None:
