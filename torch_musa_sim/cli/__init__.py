@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from torch_musa_sim.cli._errors import UsageError
 
 # In the order of `musa-sim --help`.
-COMMANDS = ("ops",)
+COMMANDS = ("run", "ops", "smi", "env", "doctor")
 
 
 def build_parser() -> argparse.ArgumentParser:

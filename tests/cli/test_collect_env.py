@@ -1,0 +1,23 @@
+"""`python -m torch_musa_sim.collect_env` prints torch's report and ours."""
+
+import os
+import subprocess
+import sys
+
+import torch
+
+
+def test_report():
+    done = subprocess.run(
+        [sys.executable, "-m", "torch_musa_sim.collect_env"],
+        capture_output=True,
+        text=True,
+        cwd="/",
+        env={**os.environ, "TORCH_MUSA_SIM_CARDS": "3", "TORCH_MUSA_SIM_CARD": "S80"},
+    )
+    assert done.returncode == 0, done.stderr
+    theirs, _, ours = done.stdout.partition("\ntorch_musa_sim:\n")
+    assert f"PyTorch version: {torch.__version__}" in theirs
+    assert "cards: 3 x MTT S80 (simulated), 3 visible" in ours
+    assert "TORCH_MUSA_SIM_CARDS=3" in ours
+    assert ours.rstrip().endswith("Problems:\nnone")
