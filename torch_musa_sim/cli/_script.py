@@ -3,6 +3,7 @@
 import builtins
 import contextlib
 import importlib
+import importlib.util
 import os
 import sys
 import threading
@@ -27,6 +28,21 @@ def load(target: str, arguments: Sequence[str]) -> Callable[[], object]:
     if not colon or not module or not function or "/" in module:
         raise UsageError(f"{target!r} is neither a file nor of the form module:function")
     return _function(module, function, [target, *arguments])
+
+
+def load_module(name: str, arguments: Sequence[str]) -> Callable[[], object]:
+    """What to call to run a module as `python -m name arguments` does. Raises UsageError when there is none."""
+    sys.path[0:1] = [os.getcwd()]
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"-m {name}: {error}") from None
+    if found is None:
+        raise UsageError(f"-m {name}: there is no module of that name")
+    sys.argv[:] = [name, *arguments]
+    import runpy
+
+    return lambda: runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
 def run(program: Callable[[], object]) -> int:
