@@ -69,6 +69,15 @@ from torch_musa_sim.musa.initialization import (
     init,
     is_initialized,
 )
+from torch_musa_sim.musa.management import (
+    clock_rate,
+    device_memory_used,
+    list_gpu_processes,
+    memory_usage,
+    power_draw,
+    temperature,
+    utilization,
+)
 from torch_musa_sim.musa.memory import (
     empty_cache,
     get_allocator_backend,
@@ -124,7 +133,7 @@ DeferredCudaCallError = DeferredMusaCallError
 has_half = True
 has_magma = False
 
-_INTERNAL_MODULES = {"architecture", "attributes", "device", "initialization", "memory_pools", "stream"}
+_INTERNAL_MODULES = {"architecture", "attributes", "device", "initialization", "management", "memory_pools", "stream"}
 __all__ = [
     name
     for name, value in list(globals().items())
