@@ -31,7 +31,7 @@ PYTHON_ROOMS = {
     "serve": {"inference"},
     "simulate": {"_C", "musa"},
     "compile": {"_C", "musa"},
-    "compat": {"musa", "distributed", "_real_package"},
+    "compat": {"musa", "distributed", "_real_package", "collect_env"},
 }
 MAY_IMPORT_ALL = {"cli", "__init__", "collect_env"}
 

@@ -368,3 +368,14 @@ def test_wheel_works_in_an_environment_of_its_own(tmp_path):
     done = subprocess.run([python, "-c", code.replace("{site}", str(site))], capture_output=True, text=True, cwd="/")
     assert done.returncode == 0, done.stderr
     assert "MTT" in done.stdout
+    # The commands, and the library that management tools load.
+    for command in (["mthreads-gmi", "-L"], ["musaInfo"], ["musa_toolkits_version"], ["musa-sim", "smi"]):
+        script = python.parent / command[0]
+        done = subprocess.run([script, *command[1:]], capture_output=True, text=True, cwd="/")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout
+    load = "import ctypes; print(ctypes.CDLL('libmtml.so.2').mtmlLibraryCountDevice(None, None))"
+    folder = site / "torch_musa_sim" / "lib"
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(folder)}
+    done = subprocess.run([python, "-c", load], capture_output=True, text=True, cwd="/", env=environment)
+    assert done.stdout == "1\n", done.stderr

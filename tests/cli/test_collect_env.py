@@ -4,12 +4,14 @@ import os
 import subprocess
 import sys
 
+import pytest
 import torch
 
 
-def test_report():
+@pytest.mark.parametrize("module", ["torch_musa_sim.collect_env", "torch_musa.collect_env"])
+def test_report(module):
     done = subprocess.run(
-        [sys.executable, "-m", "torch_musa_sim.collect_env"],
+        [sys.executable, "-m", module],
         capture_output=True,
         text=True,
         cwd="/",

@@ -151,7 +151,7 @@ def _device_class(names: _Names, wrapped: type, where: str) -> type:
 
 def _is_torch(frame: types.FrameType) -> bool:
     """Whether torch's own code (or ours) is asking."""
-    caller = frame.f_globals.get("__name__", "")
+    caller = str(frame.f_globals.get("__name__", ""))
     return caller == "torch" or caller.startswith(("torch.", "importlib", "torch_musa_sim."))
 
 
