@@ -27,6 +27,7 @@ Table* table = nullptr;  // nullptr: private accounting
 int slot = -1;
 Owner self{};
 bool closed = false;
+Setup& own_setup = *new Setup{};
 uint64_t own[kMaxCards];  // this process's truth; the file holds a copy
 
 bool is_self(const Owner& owner) { return owner.pid == self.pid && owner.start == self.start; }
@@ -103,7 +104,8 @@ void drop_dead() {
 // The counters of this process's cards move into the file, with what they hold. A row that a slot was lost with stays
 // mapped: a thread may be about to write to it.
 bool map_loads(int taken) {
-  if (posix_fallocate(file, load_row_offset(taken), kLoadRow) != 0) return false;
+  if (posix_fallocate(file, load_row_offset(taken), kRow) != 0) return false;
+  if (pwrite(file, &own_setup, sizeof own_setup, setup_offset(taken)) != sizeof own_setup) return false;
   void* mapped = mmap(nullptr, kLoadRow, PROT_READ | PROT_WRITE, MAP_SHARED, file, load_row_offset(taken));
   if (mapped == MAP_FAILED) return false;
   madvise(mapped, kLoadRow, MADV_DONTFORK);
@@ -150,8 +152,9 @@ Usage sum(int card) {
 
 }  // namespace
 
-musaError_t open(const char* scope) {
+musaError_t open(const char* scope, const Setup& setup) {
   const std::lock_guard<std::mutex> guard(mutex);
+  own_setup = setup;
   self = {getpid(), 0, process_start(getpid())};
   closed = false;
   const std::string name = file_name(scope);

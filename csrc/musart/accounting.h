@@ -16,8 +16,11 @@ struct Usage {
   int processes = 0;  // number of those
 };
 
-// Registers this process. Falls back to private accounting, with one warning, when no folder can hold the file.
-musaError_t open(const char* scope);
+struct Setup;
+
+// Registers this process, which simulates `setup`. Falls back to private accounting, with one warning, when no folder
+// can hold the file.
+musaError_t open(const char* scope, const Setup& setup);
 // Adds `bytes` unless all processes together would then exceed `capacity`. `usage`: what was found before.
 bool acquire(int card, size_t bytes, size_t capacity, Usage* usage);
 void release(int card, size_t bytes);

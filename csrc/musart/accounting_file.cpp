@@ -13,7 +13,7 @@ std::string file_name(const char* scope) {
   struct stat pids;
   const unsigned long long name_space = stat("/proc/self/ns/pid", &pids) == 0 ? pids.st_ino : 0;
   char name[192];
-  snprintf(name, sizeof name, "torch_musa_sim.%u.%llu.v2.%s", geteuid(), name_space, scope);
+  snprintf(name, sizeof name, "torch_musa_sim.%u.%llu.v3.%s", geteuid(), name_space, scope);
   return name;
 }
 

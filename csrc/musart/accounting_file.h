@@ -12,7 +12,7 @@
 namespace musart::accounting {
 
 constexpr int kSlots = 2048;
-constexpr uint64_t kMagic = 0x3241534d53554d31;
+constexpr uint64_t kMagic = 0x3341534d53554d31;
 
 struct Owner {
   int32_t pid;  // 0: free
@@ -29,10 +29,19 @@ struct Table {
   alignas(4096) uint64_t held[kSlots][kMaxCards];  // bytes
 };
 
-// Behind the table: a row of CardLoad for each slot that was ever taken.
+// Which cards a process simulates, for tools that were told nothing else.
+struct alignas(4096) Setup {
+  uint64_t memory;  // bytes of each card
+  int32_t cards;    // of the host; 0: not written yet
+  char card_file[2048];
+};
+
+// Behind the table: for each slot that was ever taken a row of CardLoad and a Setup.
 constexpr size_t kLoadRow = sizeof(CardLoad) * kMaxCards;
-constexpr off_t load_row_offset(int slot) { return static_cast<off_t>(sizeof(Table) + kLoadRow * slot); }
-static_assert(sizeof(Table) % 4096 == 0 && kLoadRow % 4096 == 0, "rows are mapped by themselves");
+constexpr size_t kRow = kLoadRow + sizeof(Setup);
+constexpr off_t load_row_offset(int slot) { return static_cast<off_t>(sizeof(Table) + kRow * slot); }
+constexpr off_t setup_offset(int slot) { return load_row_offset(slot) + static_cast<off_t>(kLoadRow); }
+static_assert(sizeof(Table) % 4096 == 0 && kRow % 4096 == 0, "rows are mapped by themselves");
 
 // The same for every process of this user, pid namespace and scope.
 std::string file_name(const char* scope);

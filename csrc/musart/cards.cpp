@@ -2,7 +2,9 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <algorithm>
@@ -218,13 +220,18 @@ musaError_t find_file(std::string* path) {
 musaError_t load_card_model(CardModel* model) {
   std::string path;
   MUSART_TRY(find_file(&path));
+  return load_card_file(path, musaSimSettingBytes("TORCH_MUSA_SIM_MEMORY"), model);
+}
+
+musaError_t load_card_file(const std::string& path, int64_t memory, CardModel* model) {
+  char absolute[PATH_MAX];
+  model->file = realpath(path.c_str(), absolute) != nullptr ? absolute : path;
   CardFile file(path);
   MUSART_TRY(file.read());
   read_figures(file, model->figures);
   read_properties(file, model->properties);
   read_traits(file, model->traits);
   MUSART_TRY(file.finish());
-  const int64_t memory = musaSimSettingBytes("TORCH_MUSA_SIM_MEMORY");
   if (memory > 0) model->figures.memory = static_cast<size_t>(memory);
   model->figures.memory &= ~size_t{511};
   model->properties.totalGlobalMem = model->figures.memory;

@@ -25,6 +25,7 @@ struct CardTraits {
 };
 
 struct CardModel {
+  std::string file;  // absolute path
   musaSimCard figures{};
   musaDeviceProp properties{};
   CardTraits traits{};
@@ -32,6 +33,8 @@ struct CardModel {
 
 // Reads the file of the model named by TORCH_MUSA_SIM_CARD and applies TORCH_MUSA_SIM_MEMORY.
 musaError_t load_card_model(CardModel* model);
+// Reads a given file; `memory` replaces the card's own when positive.
+musaError_t load_card_file(const std::string& path, int64_t memory, CardModel* model);
 
 // Fills in UUID and PCI address, which depend on the place of the card in its host.
 void identify_card(int physical, musaDeviceProp* properties);

@@ -1,8 +1,10 @@
 // Looking at the cards of this host from outside: what they are, how busy they are, who uses them. No call here makes
 // the process a user of a card or initialises the device, and all work in a forked child.
 //
-// Cards are counted physically: MUSA_VISIBLE_DEVICES hides none. What they are comes from this process's own settings;
-// what other processes of the same user and TORCH_MUSA_SIM_SCOPE hold and do comes from the file they share.
+// Cards are counted physically: MUSA_VISIBLE_DEVICES hides none. What other processes of the same user and
+// TORCH_MUSA_SIM_SCOPE hold and do comes from the file they share. What the cards are comes from this process's own
+// settings when it uses the device, or when its environment sets TORCH_MUSA_SIM_CARDS, _CARD or _MEMORY; otherwise they
+// are the cards of the first process that uses some.
 #pragma once
 
 #include "musart/musart.h"
@@ -12,13 +14,13 @@ extern "C" {
 #endif
 
 typedef struct musaSimCardInfo {
-  char name[64];    // "MTT S5000"
-  char model[32];   // "S5000"
-  char uuid[40];    // as torch.musa.get_device_properties() shows it
+  char name[64];  // "MTT S5000"
+  char model[32];  // "S5000"
+  char uuid[40];  // as torch.musa.get_device_properties() shows it
   char serial[32];
-  char pci[32];     // "00000000:01:00.0"
-  char ecc[32];     // "N/A" for none
-  size_t memory;    // bytes
+  char pci[32];  // "00000000:01:00.0"
+  char ecc[32];  // "N/A" for none
+  size_t memory;  // bytes
   int major;
   int minor;
   int multiprocessors;
@@ -30,7 +32,7 @@ typedef struct musaSimCardInfo {
   double power_limit_w;
   double temperature_idle_c;
   double temperature_load_c;
-  int links;         // MTLink ports; 0: none
+  int links;  // MTLink ports; 0: none
   int links_per_peer;
   int link_version;
   double link_bandwidth;  // bytes per second of one port
@@ -43,18 +45,18 @@ typedef struct musaSimCardInfo {
 // Shares are 0 .. 1 of the virtual time of the last one to two virtual seconds of each process (of its whole life when
 // it is younger), added up over the processes and cut at 1. Virtual time passes only while a program uses the device.
 typedef struct musaSimCardState {
-  size_t memory_used;   // bytes, all processes
-  double busy;          // something ran on the card
-  double memory_busy;   // its memory moved bytes at full bandwidth
-  double power_w;       // power_idle_w + busy * (power_limit_w - power_idle_w)
-  double temperature_c; // temperature_idle_c + busy * (temperature_load_c - temperature_idle_c)
+  size_t memory_used;  // bytes, all processes
+  double busy;  // something ran on the card
+  double memory_busy;  // its memory moved bytes at full bandwidth
+  double power_w;  // power_idle_w + busy * (power_limit_w - power_idle_w)
+  double temperature_c;  // temperature_idle_c + busy * (temperature_load_c - temperature_idle_c)
   int processes;
 } musaSimCardState;
 
 typedef struct musaSimProcess {
   int pid;
-  size_t memory;      // bytes of this card
-  double busy;        // 0 .. 1, as above
+  size_t memory;  // bytes of this card
+  double busy;  // 0 .. 1, as above
   char command[256];  // its command line, cut at the end
 } musaSimProcess;
 

@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@ namespace musart {
 namespace {
 
 using accounting::Owner;
+using accounting::Setup;
 using accounting::Table;
 
 constexpr int kMooreThreads = 0x1ed5;  // PCI vendor id
@@ -46,15 +48,10 @@ class SharedFile {
 
   std::vector<User> users(int card) const {
     std::vector<User> found;
-    uint64_t magic = 0;
-    int32_t slots = 0;
-    if (!read(offsetof(Table, magic), &magic, sizeof magic) || magic != accounting::kMagic) return found;
-    if (!read(offsetof(Table, slots_used), &slots, sizeof slots) || slots <= 0) return found;
-    std::vector<Owner> owners(static_cast<size_t>(std::min(slots, accounting::kSlots)));
-    if (!read(offsetof(Table, owners), owners.data(), owners.size() * sizeof(Owner))) return found;
-    for (size_t slot = 0; slot < owners.size(); ++slot) {
-      const Owner& owner = owners[slot];
-      if (owner.pid == 0 || owner.start == 0 || accounting::process_start(owner.pid) != owner.start) continue;
+    const std::vector<Owner> all = owners();
+    for (size_t slot = 0; slot < all.size(); ++slot) {
+      const Owner& owner = all[slot];
+      if (!is_alive(owner)) continue;
       User user;
       user.pid = owner.pid;
       uint64_t held = 0;
@@ -72,7 +69,33 @@ class SharedFile {
     return found;
   }
 
+  // The cards of the first living process.
+  bool first_setup(Setup* setup) const {
+    const std::vector<Owner> all = owners();
+    for (size_t slot = 0; slot < all.size(); ++slot) {
+      const auto at = static_cast<size_t>(accounting::setup_offset(static_cast<int>(slot)));
+      if (!is_alive(all[slot]) || !read(at, setup, sizeof *setup) || setup->cards <= 0) continue;
+      setup->card_file[sizeof setup->card_file - 1] = '\0';
+      return true;
+    }
+    return false;
+  }
+
  private:
+  static bool is_alive(const Owner& owner) {
+    return owner.pid != 0 && owner.start != 0 && accounting::process_start(owner.pid) == owner.start;
+  }
+
+  std::vector<Owner> owners() const {
+    uint64_t magic = 0;
+    int32_t slots = 0;
+    if (!read(offsetof(Table, magic), &magic, sizeof magic) || magic != accounting::kMagic) return {};
+    if (!read(offsetof(Table, slots_used), &slots, sizeof slots) || slots <= 0) return {};
+    std::vector<Owner> all(static_cast<size_t>(std::min(slots, accounting::kSlots)));
+    if (!read(offsetof(Table, owners), all.data(), all.size() * sizeof(Owner))) return {};
+    return all;
+  }
+
   bool read(size_t offset, void* to, size_t bytes) const {
     return fd_ >= 0 && pread(fd_, to, bytes, static_cast<off_t>(offset)) == static_cast<ssize_t>(bytes);
   }
@@ -116,8 +139,27 @@ void command_of(int pid, char* text, size_t size) {
   text[length] = '\0';
 }
 
+bool is_set(const char* name) {
+  const char* value = getenv(name);
+  return value != nullptr && *value != '\0';
+}
+
+// Whether the cards are those of another process, as nothing says which they should be.
+bool adopts(Setup* setup) {
+  if (state.load(std::memory_order_acquire) == State::kReady) return false;
+  for (const char* name : {"TORCH_MUSA_SIM_CARDS", "TORCH_MUSA_SIM_CARD", "TORCH_MUSA_SIM_MEMORY"}) {
+    if (is_set(name)) return false;
+  }
+  return SharedFile(setting("TORCH_MUSA_SIM_SCOPE")).first_setup(setup);
+}
+
 musaError_t count_cards(int* count) {
   MUSART_TRY(check_setting_values());
+  Setup setup{};
+  if (adopts(&setup)) {
+    *count = std::min(setup.cards, kMaxCards);
+    return musaSuccess;
+  }
   *count = static_cast<int>(musaSimSettingInt("TORCH_MUSA_SIM_CARDS"));
   return musaSuccess;
 }
@@ -198,7 +240,12 @@ musaError_t musaSimDescribeCard(int card, musaSimCardInfo* info) {
   if (info == nullptr) return fail(musaErrorInvalidValue, "musaSimDescribeCard: info is NULL");
   MUSART_TRY(musart::check_card(card));
   musart::CardModel model;
-  MUSART_TRY(musart::load_card_model(&model));
+  musart::Setup setup{};
+  if (musart::adopts(&setup)) {
+    MUSART_TRY(musart::load_card_file(setup.card_file, static_cast<int64_t>(setup.memory), &model));
+  } else {
+    MUSART_TRY(musart::load_card_model(&model));
+  }
   *info = {};
   musart::describe(model, card, *info);
   return musaSuccess;

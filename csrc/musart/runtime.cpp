@@ -3,8 +3,10 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "musart/accounting.h"
+#include "musart/accounting_file.h"
 #include "musart/arena.h"
 #include "musart/cards.h"
 #include "musart/clock.h"
@@ -68,6 +70,15 @@ Card* make_card(const CardModel& model, int index, int physical) {
   return card;
 }
 
+accounting::Setup setup_of(const CardModel& model) {
+  accounting::Setup setup{};
+  setup.memory = model.figures.memory;
+  setup.cards = static_cast<int32_t>(musaSimSettingInt("TORCH_MUSA_SIM_CARDS"));
+  if (model.file.size() >= sizeof setup.card_file) return {};
+  memcpy(setup.card_file, model.file.c_str(), model.file.size() + 1);
+  return setup;
+}
+
 musaError_t initialize_locked() {
   std::vector<int> physical;
   MUSART_TRY(count_cards(&physical));
@@ -80,7 +91,7 @@ musaError_t initialize_locked() {
   }
   const int count = static_cast<int>(physical.size());
   MUSART_TRY(reserve_arena(count, model.figures.memory));
-  MUSART_TRY(accounting::open(setting("TORCH_MUSA_SIM_SCOPE")));
+  MUSART_TRY(accounting::open(setting("TORCH_MUSA_SIM_SCOPE"), setup_of(model)));
   freeze_settings();
   configure_clock();
   configure_races();

@@ -71,6 +71,23 @@ def test_memory_and_work_of_other_processes_are_seen(child: Child, round_card: s
     assert look(child, code, CARD=round_card) == f"8 {users} 0\nTrue"
 
 
+def test_the_cards_are_those_of_the_program_that_runs_unless_something_else_is_asked_for(
+    child: Child, round_card: str
+) -> None:
+    text = Path(round_card).read_text().replace("model = S5000", "model = ROUND")
+    Path(round_card).write_text(text)
+    start(child, "m.malloc(5 << 20)", CARD=round_card, CARDS="3", MEMORY="1GiB", MUSA_VISIBLE_DEVICES="2")
+    code = "c = r.card(2); print(r.card_count(), c.model, c.memory >> 20, c.memory_used >> 20)"
+    assert look(child, code) == "3 ROUND 1024 5"
+    assert look(child, code, CARDS="4") == "4 S5000 81837 5"
+    assert look(child, code, MEMORY="512MiB") == "8 S5000 512 5"
+    assert look(child, "m.malloc(1 << 20)\n" + code) == "8 S5000 81837 5"  # uses the device itself
+    for process in child.running:
+        process.kill()
+        process.wait()
+    assert look(child, code) == "8 S5000 81837 0"
+
+
 def test_a_dead_process_is_no_user(child: Child) -> None:
     start(child, "m.malloc(5 << 20)")
     child.running[-1].kill()

@@ -195,6 +195,9 @@ def check_cards(findings: Findings) -> tuple[dict[str, str], list[dict[str, str]
         findings.problem(f"{error}.", _BUILD)
         return {}, []
     settings = [vars(setting) for setting in runtime.settings()]
+    for setting in settings:  # this environment's cards are asked for, not those of a program that runs
+        if setting["name"] == f"{_PREFIX}CARDS":
+            os.environ.setdefault(setting["name"], setting["value"])
     try:
         runtime.check_settings()
         cards, visible = runtime.cards(), runtime.visible_cards()
