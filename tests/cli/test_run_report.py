@@ -136,6 +136,14 @@ def test_overlapping_streams_count_once_in_the_summary():
     assert "90.0%" in text
 
 
+@pytest.mark.parametrize(
+    ("span", "last", "number"), [(10, 10, 11), (11, 10, 6), (49, 45, 10), (6_540_000, 6_000_000, 7), (10**9, 10**9, 11)]
+)
+def test_ticks_are_round(span, last, number):
+    times = _figures.ticks(span)
+    assert (times[0], times[-1], len(times)) == (0, last, number)
+
+
 @pytest.mark.parametrize(("amount", "text"), [(0, "0 ns"), (999, "999 ns"), (1500, "1.5 us"), (250_000_000, "250 ms")])
 def test_durations_are_readable(amount, text):
     assert _figures.duration(amount) == text

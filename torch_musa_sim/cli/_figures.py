@@ -35,6 +35,14 @@ def size(amount: float) -> str:
     return f"{amount:.4g} TiB"
 
 
+def ticks(span: int) -> list[int]:
+    """Between 4 and 11 round times from 0 to `span` (10 or more, ns)."""
+    step = 1
+    while span // step > 10:
+        step = step * 5 // 2 if str(step).startswith("2") else step * 2
+    return list(range(0, span + 1, step))
+
+
 class _Axis:
     """Virtual time to pixels."""
 
@@ -48,10 +56,9 @@ class _Axis:
 
     def draw(self, height: int) -> str:
         parts = []
-        for tick in range(6):
-            at = self.span * tick / 5
+        for at in ticks(self.span):
             x = self.x(self.began + at)
-            anchor = "middle" if 0 < tick < 5 else ("start" if tick == 0 else "end")
+            anchor = "start" if at == 0 else ("end" if x > WIDTH - 30 else "middle")
             parts.append(f'<line x1="{x:.1f}" y1="0" x2="{x:.1f}" y2="{height}" class="grid"/>')
             parts.append(f'<text x="{x:.1f}" y="{height + 14}" text-anchor="{anchor}">{duration(at)}</text>')
         return "".join(parts)
