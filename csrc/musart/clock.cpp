@@ -26,6 +26,12 @@ void configure_clock() { blocking = musaSimSettingFlag("MUSA_LAUNCH_BLOCKING"); 
 
 bool launch_blocking() { return blocking; }
 
+KernelTime kernel_time(const musaSimCard& card, const musaSimCost& cost) {
+  const int64_t compute = duration(cost.flops, card.peak[cost.dtype]);
+  const int64_t memory = duration(cost.bytes, card.bandwidth);
+  return {card.kernel_ns + std::max(compute, memory), memory};
+}
+
 int64_t memory_ns(const musaSimCard& card, double bytes) { return duration(bytes, card.bandwidth); }
 
 int64_t copy_ns(const musaSimCard& card, int to_device, int from_device, size_t bytes, bool pinned) {
@@ -47,9 +53,7 @@ int64_t copy_ns(const musaSimCard& card, int to_device, int from_device, size_t 
 extern "C" {
 
 int64_t musaSimKernelNs(const musaSimCard* card, const musaSimCost* cost) {
-  const int64_t compute = musart::duration(cost->flops, card->peak[cost->dtype]);
-  const int64_t memory = musart::duration(cost->bytes, card->bandwidth);
-  return card->kernel_ns + std::max(compute, memory);
+  return musart::kernel_time(*card, *cost).device_ns;
 }
 
 int64_t musaSimHostClock(void) { return musart::host_now(); }

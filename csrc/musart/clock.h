@@ -35,7 +35,13 @@ inline void wait_host(int64_t time, int64_t ns) {
   }
 }
 
-// The part of a kernel's or copy's device time in which it occupies the card's memory.
+struct KernelTime {
+  int64_t device_ns;  // on its stream
+  int64_t memory_ns;  // the part in which it occupies the card's memory
+};
+KernelTime kernel_time(const musaSimCard& card, const musaSimCost& cost);
+
+// How long moving `bytes` occupies the card's memory.
 int64_t memory_ns(const musaSimCard& card, double bytes);
 
 // Device time of a copy of `bytes`; devices of -1 are the host.

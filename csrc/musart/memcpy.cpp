@@ -186,7 +186,7 @@ musaError_t musaMemsetAsync(void* pointer, int value, size_t bytes, musaStream_t
   if (musart::watches_races()) MUSART_TRY(musaSimAccess(stream, pointer, bytes, 1, "musaMemset"));
   memset(musart::to_alias(pointer), value, bytes);
   const musaSimCost cost{0, static_cast<double>(bytes), musaSimInt32};
-  const musaSimSpan span = musart::enqueue(*stream, musaSimKernelNs(&stream->card->figures, &cost), cost.bytes);
+  const musaSimSpan span = musart::enqueue(*stream, musart::kernel_time(stream->card->figures, cost));
   if (__builtin_expect(musart::watched() != 0, 0)) {
     const musart::MemoryAccess access[] = {{pointer, bytes, true}};
     musart::tell(

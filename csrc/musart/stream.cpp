@@ -49,17 +49,17 @@ musaStream_t make_default_stream(Card* card) {
   return stream;
 }
 
-musaSimSpan enqueue(MusaStream& stream, int64_t device_ns, double bytes) {
+musaSimSpan enqueue(MusaStream& stream, const KernelTime& time) {
   const musaSimCard& figures = stream.card->figures;
   const int64_t submitted = advance_host(figures.launch_ns);
   int64_t start = 0;
   int64_t tail = stream.tail.load(std::memory_order_relaxed);
   do {
     start = std::max({submitted, tail, ready_at(stream)});
-  } while (!stream.tail.compare_exchange_weak(tail, start + device_ns, std::memory_order_relaxed));
-  const int64_t end = start + device_ns;
+  } while (!stream.tail.compare_exchange_weak(tail, start + time.device_ns, std::memory_order_relaxed));
+  const int64_t end = start + time.device_ns;
   if (stream.kind == MusaStream::Kind::kBlocking) raise(stream.card->blocking_tail, end);
-  note_work(stream.card->physical, {start, end}, memory_ns(figures, bytes));
+  note_work(stream.card->physical, {start, end}, time.memory_ns);
   if (__builtin_expect(launch_blocking(), 0)) {
     wait_host(end, figures.sync_ns);
     if (watches_races()) (void)races::host_waited(&stream);
@@ -72,7 +72,8 @@ musaSimSpan enqueue_copy(MusaStream& stream, int to_device, int from_device, siz
   const bool host_side = to_device < 0 || from_device < 0;
   // On the stream's card bytes are read or written; within one card they are both.
   const double moved = static_cast<double>(bytes) * (to_device == from_device ? 2 : 1);
-  const musaSimSpan span = enqueue(stream, copy_ns(figures, to_device, from_device, bytes, pinned), moved);
+  const musaSimSpan span =
+      enqueue(stream, {copy_ns(figures, to_device, from_device, bytes, pinned), memory_ns(figures, moved)});
   if (host_side && !pinned && !launch_blocking()) wait_host(span.end_ns, figures.sync_ns);
   return span;
 }
@@ -212,7 +213,7 @@ musaError_t musaSimLaunch(musaStream_t stream, const musaSimCost* cost, musaSimS
       static_cast<unsigned>(cost->dtype) >= musaSimDtypeCount) {
     return fail(musaErrorInvalidValue, "musaSimLaunch: the cost is NULL, negative or of an unknown dtype");
   }
-  const musaSimSpan ran = musart::enqueue(*stream, musaSimKernelNs(&stream->card->figures, cost), cost->bytes);
+  const musaSimSpan ran = musart::enqueue(*stream, musart::kernel_time(stream->card->figures, *cost));
   if (span != nullptr) *span = ran;
   return musaSuccess;
 }

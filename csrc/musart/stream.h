@@ -51,8 +51,8 @@ inline int64_t ready_at(const MusaStream& stream) {
   return std::max(tail, stream.card->blocking_tail.load(std::memory_order_relaxed));
 }
 
-// Puts `device_ns` of work on the stream, submitted now; `bytes` of it move in the card's memory.
-musaSimSpan enqueue(MusaStream& stream, int64_t device_ns, double bytes);
+// Puts work on the stream, submitted now.
+musaSimSpan enqueue(MusaStream& stream, const KernelTime& time);
 // As enqueue for a copy; waits for its end when the host side is pageable.
 musaSimSpan enqueue_copy(MusaStream& stream, int to_device, int from_device, size_t bytes, bool pinned);
 
