@@ -106,6 +106,18 @@ def test_torch_itself_goes_on_seeing_no_cuda(musa_sim, script):
     assert musa_sim("run", "--cuda", path).stdout == "musa:0\n"
 
 
+def test_backend_switches_are_those_of_musa(musa_sim, script):
+    path = script("""
+        import torch
+        torch.backends.cuda.matmul.allow_tf32 = True
+        torch.backends.cudnn.benchmark = True
+        print(torch.backends.musa.matmul.allow_tf32, torch.backends.cuda.flash_sdp_enabled())
+    """)
+    done = musa_sim("run", "--cuda", path)
+    assert done.stdout == "True True\n"
+    assert summary(done)["torch.backends.cuda.matmul"] == 1
+
+
 def test_threads_of_the_program_are_mapped_too(musa_sim, script):
     path = script("""
         import threading, torch

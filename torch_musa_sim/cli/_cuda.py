@@ -5,8 +5,8 @@ Nothing here is active without the option. Four kinds of names are mapped:
 * device names: "cuda", "cuda:1" where torch functions, torch.device, torch.Generator, torch.load, autocast, GradScaler
   and Module.to take them;
 * methods: Tensor.cuda, Module.cuda, Tensor.is_cuda and their like;
-* everything of torch.cuda that torch.musa has, for callers outside torch itself: torch's own code goes on seeing that
-  there is no CUDA, as its paths for CUDA lead to libraries that aren't here;
+* everything of torch.cuda that torch.musa has, and of torch.backends.cuda, for callers outside torch itself: torch's
+  own code goes on seeing that there is no CUDA, as its paths for CUDA lead to libraries that aren't here;
 * "nccl", where a process group is made and torch has a backend "mccl".
 
 What a program reads off a device can't be mapped: `tensor.device.type` is "musa".
@@ -209,6 +209,8 @@ def _map_modules(names: _Names) -> None:
     from torch_musa_sim import musa
 
     torch.cuda.__class__ = _cuda_module("torch.cuda", musa, names)
+    backends = importlib.import_module("torch.backends.cuda")
+    backends.__class__ = _cuda_module("torch.backends.cuda", importlib.import_module("torch.backends.musa"), names)
     for part in ("amp", "graphs", "memory", "nvtx", "random", "streams"):
         path = f"torch.cuda.{part}"
         module, target = importlib.import_module(path), getattr(musa, part, None)
