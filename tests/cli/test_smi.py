@@ -1,6 +1,9 @@
 """`musa-sim smi` and the small information commands."""
 
 import json
+import signal
+import subprocess
+import sys
 
 from cards import two_cards
 from expecttest import assert_expected_inline
@@ -45,6 +48,20 @@ def test_command(musa_sim):
     assert "is not accepted" in musa_sim("smi", check=False, TORCH_MUSA_SIM_CARDS="x").stderr
 
 
+def test_watch_shows_again_until_interrupted():
+    command = [sys.executable, "-m", "torch_musa_sim.cli", "smi", "--watch", "0.1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/") as watching:
+        assert watching.stdout is not None
+        titles = 0
+        for line in watching.stdout:
+            titles += "(simulated), driver" in line
+            if titles == 2:
+                watching.send_signal(signal.SIGINT)
+                break
+        _, errors = watching.communicate(timeout=60)
+    assert (watching.returncode, errors) == (0, "")
+
+
 def test_musa_info():
     cards = two_cards()
     assert_expected_inline(
@@ -76,9 +93,6 @@ def test_version_programs_print_a_name_and_an_object():
 
 
 def test_information_commands_run_without_torch(capsys):
-    import subprocess
-    import sys
-
     for function in ("musa_info", "musa_version_query", "musa_toolkits_version"):
         code = f"""
 import sys; sys.argv = ["musaInfo"]

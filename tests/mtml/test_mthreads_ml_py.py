@@ -214,6 +214,18 @@ def test_after_first_use_of_the_device_it_is_found_without_a_search_path():
     assert done.stdout == "True (3, 1)\n", done.stderr
 
 
+def test_it_is_loaded_by_the_first_use_of_the_device_and_not_by_import_torch():
+    code = """
+    import torch
+    loaded = lambda: "libmtml.so.2" in open("/proc/self/maps").read()
+    before = torch.musa.device_count() > 0 and loaded()
+    torch.ones(1, device="musa")
+    print(before, loaded())
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, cwd="/")
+    assert done.stdout == "False True\n", done.stderr
+
+
 def test_libraries_carry_their_real_names():
     for name in ("libmusart.so", "libmtml.so.2"):
         content = (LIBRARIES / name).read_bytes()
