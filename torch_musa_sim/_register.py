@@ -44,6 +44,7 @@ def register() -> None:
     compile.install()
     torch.version.musa = str(_C._runtime_version())  # type: ignore[attr-defined]
     _registered = True
+    musa.op_debug.start_if_asked()
 
 
 def _minor_version(version: str) -> str:

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -41,6 +42,30 @@ bool is_card_memory(const char* value) {
   return bytes && *bytes >= (int64_t{2} << 20) && *bytes <= (int64_t{1} << 40);
 }
 
+bool is_arch(const char* value) {
+  for (const char* known : {"", "21", "22", "31"}) {
+    if (strcmp(value, known) == 0) return true;
+  }
+  return false;
+}
+
+bool is_switch(const char* value) {
+  for (const char* known : {"off", "on", "0", "1", "false", "true"}) {
+    if (strcasecmp(value, known) == 0) return true;
+  }
+  return false;
+}
+
+bool is_debug_level(const char* value) {
+  const auto level = parse_int(value);
+  return level && *level >= 1 && *level <= 6;
+}
+
+bool is_debug_length(const char* value) {
+  const auto length = parse_int(value);
+  return length && *length >= 0 && *length <= 1'000'000'000;
+}
+
 bool is_scope(const char* value) {
   const size_t length = strlen(value);
   return length <= 64 && strspn(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == length;
@@ -68,6 +93,25 @@ const Definition kDefinitions[] = {
     {{"MUSA_LAUNCH_BLOCKING", "0 | 1", "0", "each launch waits for its end on the virtual clock"}, is_flag},
     {{"PYTORCH_MUSA_ALLOC_CONF", "option:value pairs separated by commas", "", "options of the caching allocator"},
      is_text},
+    {{"TORCH_MUSA_ARCH", "21 | 22 | 31", "", "architecture that build tools are told; empty: the cards' own"}, is_arch},
+    {{"TORCH_MUSA_OP_DEBUG", "off | on | 0 | 1 | false | true", "off", "a log of the operators that run on musa"},
+     is_switch},
+    {{"TORCH_MUSA_OP_DEBUG_LEVEL", "1 .. 6", "1",
+      "1: shapes and scalars; 2: also statistics of the tensors; 3: their first values; 4: all values; "
+      "5: 2 and 3; 6: 2 and 4"},
+     is_debug_level},
+    {{"TORCH_MUSA_OP_DEBUG_LENGTH", "0 .. 1000000000", "50", "how many first values the log shows"}, is_debug_length},
+    {{"TORCH_MUSA_OP_DEBUG_DIR", "a folder", "./DEBUG_DIR",
+      "where the log goes; a number is put behind the name of one that is there"},
+     is_text},
+    {{"TORCH_MUSA_OP_DEBUG_LIST", "parts of operator names separated by commas", "", "log only these; empty: all"},
+     is_text},
+    {{"TORCH_MUSA_OP_DEBUG_BLACK_LIST", "parts of operator names separated by commas", "", "log all but these"},
+     is_text},
+    {{"TORCH_USE_MUSA_DOUBLE_CAST", "any text", "",
+      "no effect: float64 is always computed in float64, also where the real stack would be told to narrow it"},
+     is_text},
+    {{"CPU_UNIFIED_FLAG", "any text", "", "no effect: the simulated cards share no memory with the host"}, is_text},
     {{"TORCH_MUSA_SIM_CARDS", "1 .. 512", "8", "number of simulated cards"}, is_card_count},
     {{"TORCH_MUSA_SIM_CARD", "S80 | S4000 | S5000 | path of a card file", "S5000", "model of the simulated cards"},
      is_text},

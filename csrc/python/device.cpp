@@ -4,6 +4,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/csrc/Exceptions.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <string>
@@ -100,7 +101,8 @@ void sleep_cycles(int64_t cycles) {
   const musaSimCard* card = nullptr;
   MUSA_CHECK(musaGetDeviceProperties(&prop, device));
   MUSA_CHECK(musaSimGetCard(device, &card));
-  const double seconds = static_cast<double>(cycles) / (static_cast<double>(prop.clockRate) * 1e3);
+  const double seconds =
+      static_cast<double>(std::max(cycles, int64_t{0})) / (static_cast<double>(prop.clockRate) * 1e3);
   const musaSimCost cost{.flops = 0, .bytes = seconds * card->bandwidth, .dtype = musaSimFp32};
   const musaStream_t stream = current_native_stream(device);
   musaSimSpan span{};

@@ -5,12 +5,14 @@
 #include "backend/register.h"
 #include "backend/runtime/exit.h"
 #include "python/bindings.h"
+#include "python/musart.h"
 
 PYBIND11_MODULE(_C, module) {
   module.doc() = "Bindings of the simulated musa device.";
   module.def("_register", torch::wrap_pybind_function(musa::register_backend));
   module.def("_settle_autograd_threads", torch::wrap_pybind_function_no_gil(musa::settle_autograd_threads));
   musa::python::bind_device(module);
+  musa::python::bind_musart(module);
   musa::python::bind_streams(module);
   musa::python::bind_memory(module);
   musa::python::bind_memory_pools(module);

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "backend/runtime/check.h"
+#include "backend/runtime/sync_debug.h"
 #include "python/bindings.h"
 
 namespace py = pybind11;
@@ -43,6 +44,18 @@ void set_stream(int64_t id, c10::DeviceIndex device) {
   set_current_stream(stream_of(id, device));
 }
 
+/// Another face of the stream behind a runtime handle; 0 is the card's default stream.
+StreamIds stream_from_handle(uintptr_t handle, c10::DeviceIndex device) {
+  ensure_initialized();
+  const c10::Stream by_default = default_stream(device);
+  if (handle == 0 || handle == reinterpret_cast<uintptr_t>(native_stream(by_default))) {
+    return ids_of(by_default);
+  }
+  const c10::Stream stream = stream_of(static_cast<int64_t>(handle), device);
+  native_stream(stream);  // throws for what is no living stream of this card
+  return ids_of(stream);
+}
+
 /// Virtual time between two recorded events, given as torch.Event.event_id. Checks as torch.Event.elapsed_time.
 double elapsed_ms(uintptr_t start, uintptr_t end) {
   TORCH_CHECK(start != 0 && end != 0, "Both events must be recorded before calculating elapsed time.");
@@ -50,6 +63,15 @@ double elapsed_ms(uintptr_t start, uintptr_t end) {
   MUSA_CHECK(
       musaSimEventElapsedNs(&nanoseconds, reinterpret_cast<musaEvent_t>(start), reinterpret_cast<musaEvent_t>(end)));
   return static_cast<double>(nanoseconds) * 1e-6;
+}
+
+/// torch.Event is a static type, which Python code can't change. Its own method compares no object of a subclass.
+void set_event_elapsed_time(const py::function& method) {
+  auto* type = reinterpret_cast<PyTypeObject*>(py::module_::import("torch").attr("Event").ptr());
+  if (PyDict_SetItemString(type->tp_dict, "elapsed_time", method.ptr()) != 0) {
+    throw py::error_already_set();
+  }
+  PyType_Modified(type);
 }
 
 }  // namespace
@@ -70,6 +92,10 @@ void bind_streams(py::module_& module) {
   module.def("_stream_handle", wrap_pybind_function([](int64_t id, c10::DeviceIndex device) {
                return reinterpret_cast<uintptr_t>(native_stream(stream_of(id, device)));
              }));
+  module.def("_stream_from_handle", wrap_pybind_function(stream_from_handle));
+  module.def("_set_event_elapsed_time", set_event_elapsed_time);
+  module.def("_sync_debug_mode", [] { return static_cast<int>(sync_debug_mode()); });
+  module.def("_set_sync_debug_mode", [](int mode) { set_sync_debug_mode(static_cast<SyncDebugMode>(mode)); });
   module.def("_event_elapsed_ms", wrap_pybind_function(elapsed_ms));
   module.def("_stream_tail_ns", wrap_pybind_function([](int64_t id, c10::DeviceIndex device) {
                return musaSimStreamTail(native_stream(stream_of(id, device)));

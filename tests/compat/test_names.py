@@ -1,6 +1,7 @@
 """Every name that code written for torch_musa 2.7.1 can use is there."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from name_table import SCOPES, all_names, is_there, to_come
@@ -25,3 +26,13 @@ def test_every_name_is_there(module):
 
 def test_what_is_still_to_come_is_in_the_table():
     assert to_come() <= {str(name) for name in NOW}
+
+
+def test_names_without_meaning_are_documented():
+    text = (Path(__file__).parents[2] / "docs" / "compat.md").read_text()
+    undocumented = [
+        str(name)
+        for name in all_names()
+        if name.scope == "no-meaning" and f"`{name.name}`" not in text and f".{name.name}`" not in text
+    ]
+    assert not undocumented

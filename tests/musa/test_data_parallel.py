@@ -150,3 +150,13 @@ def test_buffers_of_batch_norm_follow_card_0():
     model(x)
     torch.testing.assert_close(model.module.running_mean, 0.1 * x[:4].mean(0))
     assert model.module.num_batches_tracked.item() == 1
+
+
+def test_copies_go_from_card_to_card():
+    x = torch.ones(1 << 20, device="musa")
+    torch.musa.set_sync_debug_mode("error")  # a way over the host would wait
+    try:
+        comm.broadcast(x, [0, 1])
+        comm.gather(comm.scatter(x, [1, 2]), destination=0)
+    finally:
+        torch.musa.set_sync_debug_mode("default")

@@ -108,3 +108,25 @@ def test_generated_methods():
     assert torch.ones(1).untyped_storage().musa().device.type == "musa"
     packed = torch.nn.utils.rnn.pack_sequence([torch.ones(2), torch.ones(1)])
     assert packed.musa().is_musa
+
+
+def test_guards_by_index_change_the_card_and_put_it_back():
+    with torch.musa._DeviceGuard(2):
+        assert torch.musa.current_device() == 2
+        with torch.musa._DeviceGuard(-1):
+            assert torch.musa.current_device() == 2
+    assert torch.musa.current_device() == 0
+    assert torch.musa._exchange_device(1) == 0
+    assert torch.musa._maybe_exchange_device(-1) == 1
+    assert torch.musa._exchange_device(0) == 1
+
+
+def test_devices_are_read_as_cuda_reads_them():
+    assert torch.musa._get_device_index("musa:2") == torch.musa._get_device_index(torch.device("musa", 2)) == 2
+    assert torch.musa._get_device_index(None, optional=True) == torch.musa.current_device()
+    assert torch.musa._get_device_index("cpu", allow_cpu=True) == -1
+    with pytest.raises(ValueError, match="specified index or an integer"):
+        torch.musa._get_device_index("musa")
+    assert torch.musa._get_device(1) == torch.device("musa", 1)
+    assert torch.musa._get_device("musa:3") == torch.device("musa", 3)
+    assert torch.musa._get_device_properties(1).uuid == torch.musa.get_device_properties(1).uuid

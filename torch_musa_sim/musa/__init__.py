@@ -16,6 +16,7 @@ from torch_musa_sim.musa import (
     backends,
     comm,
     memory,
+    op_debug,
     operators,
     random,
     serialization,
@@ -100,6 +101,13 @@ from torch_musa_sim.musa.memory import (
     set_per_process_memory_fraction,
 )
 from torch_musa_sim.musa.memory_pools import MemPool, MemPoolContext, graph_pool_handle, use_mem_pool
+from torch_musa_sim.musa.no_meaning import (
+    current_blas_handle,
+    current_blaslt_handle,
+    current_solver_handle,
+    parseEnvForUMM,
+    update_musa_graph_with_profile,
+)
 from torch_musa_sim.musa.operators import OperatorStatistics, op_statistics, reset_op_statistics
 from torch_musa_sim.musa.random import (
     _get_rng_state_offset,
@@ -115,25 +123,49 @@ from torch_musa_sim.musa.random import (
     set_rng_state,
     set_rng_state_all,
 )
+from torch_musa_sim.musa.runtime import (
+    MusaError,
+    check_error,
+    cudart,
+    ipc_collect,
+    musart,
+)
 from torch_musa_sim.musa.streams import (
     Event,
+    ExternalStream,
     Stream,
     StreamContext,
     _set_stream_by_id,
     current_stream,
     default_stream,
+    get_stream_from_external,
     set_stream,
     stream,
 )
+from torch_musa_sim.musa.sync_debug import get_sync_debug_mode, set_sync_debug_mode
 from torch_musa_sim.musa.types import LEGACY_TYPES
 
 globals().update(LEGACY_TYPES)
 # Names of torch.cuda that programs written for CUDA, with their torch.cuda mapped here, may catch or test.
+CudaError = MusaError
 DeferredCudaCallError = DeferredMusaCallError
 has_half = True
 has_magma = False
 
-_INTERNAL_MODULES = {"architecture", "attributes", "device", "initialization", "management", "memory_pools", "stream"}
+_INTERNAL_MODULES = {
+    "architecture",
+    "attributes",
+    "device",
+    "functional",
+    "initialization",
+    "management",
+    "memory_pools",
+    "no_meaning",
+    "peer_copies",
+    "runtime",
+    "stream",
+    "sync_debug",
+}
 __all__ = [
     name
     for name, value in list(globals().items())

@@ -4,6 +4,7 @@ import functools
 
 import torch
 
+from torch_musa_sim import _C
 from torch_musa_sim.musa.device import current_device, device_count, get_device_capability, is_available
 
 _NATIVE_BF16 = (2, 2)  # also tf32
@@ -25,9 +26,10 @@ def get_gencode_flags() -> str:
 
 
 def _get_musa_arch() -> int:
-    """The current card's architecture as one number, such as 31; 0 without a visible card."""
-    if not is_available():
-        return 0
+    """The architecture to build for, as one number such as 31: TORCH_MUSA_ARCH, else the current card's, else 0."""
+    told = next(entry["value"] for entry in _C._settings() if entry["name"] == "TORCH_MUSA_ARCH")
+    if told or not is_available():
+        return int(told or 0)
     major, minor = get_device_capability()
     return 10 * major + minor
 

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from torch_musa_sim import _C
-from torch_musa_sim.musa import backends, comm, serialization
+from torch_musa_sim.musa import backends, functional, peer_copies, serialization
 from torch_musa_sim.musa.initialization import _lazy_call, _lazy_init
+from torch_musa_sim.musa.streams import _elapsed_ms
 
 _done = False
 
@@ -23,9 +24,11 @@ def set_attributes() -> None:
         return
     _set_tensor_attributes()
     _set_storage_attributes()
+    _set_event_attributes()
     _set_autocast_functions()
     torch.random.fork_rng = _fork_rng_of(torch.random.fork_rng)
-    comm.install()
+    functional.install()
+    peer_copies.install()
     backends.install()
     serialization.register_deserialization()
     _done = True
@@ -73,6 +76,16 @@ def _edit_device(self: torch.UntypedStorage, device: Any) -> torch.UntypedStorag
 
 def _set_storage_attributes() -> None:
     torch.UntypedStorage.edit_device = _edit_device  # type: ignore[attr-defined]
+
+
+def _set_event_attributes() -> None:
+    original = torch.Event.elapsed_time
+
+    def elapsed_time(self: torch.Event, other: torch.Event) -> float:
+        """Milliseconds between two recorded events that time."""
+        return _elapsed_ms(self, other) if self.device.type == "musa" else original(self, other)
+
+    getattr(_C, "_set_event_elapsed_time", lambda f: None)(elapsed_time)
 
 
 def _set_autocast_functions() -> None:

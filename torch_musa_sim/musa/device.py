@@ -36,9 +36,9 @@ def set_device(device: DeviceLike) -> None:
         _C._set_device(_get_device_index(device))
 
 
-def _exchange_device(index: int) -> int:
+def _exchange_device(device: int) -> int:
     """Makes a card current and returns the one before; a negative index changes nothing."""
-    return _C._exchange_device(index if index < 0 else _get_device_index(index))
+    return _C._exchange_device(device if device < 0 else _get_device_index(device))
 
 
 _maybe_exchange_device = _exchange_device

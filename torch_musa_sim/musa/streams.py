@@ -68,6 +68,24 @@ class Stream(torch.Stream):
         return f"torch.musa.Stream(device={self.device}, stream_id={self.stream_id})"
 
 
+class ExternalStream(Stream):
+    """A stream that the program made itself, with the runtime's musaStreamCreate (say through ctypes or `musart()`).
+
+    stream_ptr: its handle, `musaStream_t`, as an int; 0 is the card's default stream. device: its card (default: the
+    current one). Whoever made the stream destroys it, after its last use. Raises RuntimeError when no such stream
+    lives on that card.
+    """
+
+    def __new__(cls, stream_ptr: int, device: Any = None, **kwargs: int) -> Self:
+        ids = _C._stream_from_handle(stream_ptr, _get_device_index(device, optional=True))
+        return super().__new__(cls, **dict(zip(("stream_id", "device_index", "device_type"), ids, strict=True)))
+
+
+def get_stream_from_external(data_ptr: int, device: DeviceLike = None) -> Stream:
+    """The stream behind a runtime handle; see `ExternalStream`."""
+    return ExternalStream(data_ptr, device)
+
+
 _NO_IPC = (
     "events of musa can't be shared between processes: use interprocess=False, and order the processes by a collective "
     "or a barrier"
@@ -78,10 +96,12 @@ class Event(torch.Event):
     """A point in a stream.
 
     enable_timing: allow `elapsed_time`. blocking: how the real device would wait; no difference here.
-    interprocess: refused, see `ipc_handle`.
+    interprocess: refused, see `ipc_handle`. external: how CUDA's graph capture takes it; no difference here.
     """
 
-    def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> "Event":
+    def __new__(
+        cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
+    ) -> "Event":
         if interprocess:
             raise NotImplementedError(_NO_IPC)
         return super().__new__(cls, torch.device("musa"), enable_timing=enable_timing, blocking=blocking)

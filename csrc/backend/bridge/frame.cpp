@@ -4,9 +4,11 @@
 
 #include "backend/bridge/accesses.h"
 #include "backend/bridge/strict.h"
+#include "backend/bridge/tf32.h"
 #include "backend/bridge/wrap.h"
 #include "backend/runtime/check.h"
 #include "backend/runtime/device.h"
+#include "backend/runtime/sync_debug.h"
 
 namespace musa {
 
@@ -211,8 +213,10 @@ void Frame::launch() {
   if (plan_.has(kNoLaunch)) {
     return;
   }
+  cost_.dtype = product_class(plan_.facts.flops, cost_.flops, cost_.dtype);
   MUSA_CHECK(launch_.finish_kernel(*plan_.counters, cost_));
   if (C10_UNLIKELY(plan_.has(kSynchronizes) || synchronizes_)) {
+    note_synchronization();
     MUSA_CHECK(musaStreamSynchronize(stream()));
   }
 }

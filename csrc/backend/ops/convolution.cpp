@@ -6,6 +6,7 @@
 #include "backend/bridge/flops.h"
 #include "backend/bridge/host_view.h"
 #include "backend/bridge/strict.h"
+#include "backend/bridge/tf32.h"
 #include "backend/ops/devices.h"
 
 namespace musa {
@@ -23,7 +24,8 @@ at::Tensor convolution(
       scope.view(input), scope.view(weight), scope.view(bias), stride, padding, dilation, transposed, output_padding,
       groups);
   scope.set_cost(
-      convolution_flops(input.sizes(), weight.sizes(), output.sizes(), transposed), cost_dtype(input.scalar_type()));
+      convolution_flops(input.sizes(), weight.sizes(), output.sizes(), transposed),
+      convolution_class(cost_dtype(input.scalar_type())));
   return scope.result(output);
 }
 
@@ -42,7 +44,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
   const int products = static_cast<int>(output_mask[0]) + static_cast<int>(output_mask[1]);
   scope.set_cost(
       products * convolution_flops(input.sizes(), weight.sizes(), grad_output.sizes(), transposed),
-      cost_dtype(input.scalar_type()));
+      convolution_class(cost_dtype(input.scalar_type())));
   return {scope.result(grad_input), scope.result(grad_weight), scope.result(grad_bias)};
 }
 

@@ -11,6 +11,7 @@
 #include "backend/runtime/device.h"
 #include "backend/runtime/host_allocator.h"
 #include "backend/runtime/stream.h"
+#include "backend/runtime/sync_debug.h"
 
 namespace musa {
 
@@ -61,6 +62,9 @@ void copy_across_host(const at::Tensor& self, const at::Tensor& dst, bool non_bl
   const bool pinned = is_pinned(host_side.storage().data());
   const musaStream_t stream = current_native_stream(card.index());
   bool asynchronous = non_blocking && pinned;
+  if (!non_blocking) {
+    note_synchronization();
+  }
   {
     CardScope scope(card, kOp, CopyRoute{card_of(dst), card_of(self), pinned}, dst.nbytes());
     const at::Tensor source = scope.view(self);

@@ -9,6 +9,7 @@
 
 #include "backend/bridge/host_view.h"
 #include "backend/ops/devices.h"
+#include "backend/runtime/sync_debug.h"
 
 namespace musa {
 namespace {
@@ -62,6 +63,7 @@ at::Tensor histogram_of(const at::Tensor& self, int64_t bins, const at::Scalar& 
   TORCH_CHECK(!integral || bins > 0, "torch.histc(): bins must be > 0, but got ", bins);
   CardScope scope(self.device(), kOp);
   if (min.to<double>() == max.to<double>()) {
+    note_synchronization();
     scope.set_synchronizes();  // the bounds come from the values, which CUDA reads on the host
   }
   const at::Tensor values = scope.view(self);

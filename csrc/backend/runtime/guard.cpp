@@ -6,6 +6,7 @@
 #include "backend/runtime/check.h"
 #include "backend/runtime/device.h"
 #include "backend/runtime/stream.h"
+#include "backend/runtime/sync_debug.h"
 
 namespace musa {
 
@@ -50,6 +51,7 @@ class MusaGuardImpl final : public c10::impl::DeviceGuardImplInterface {
     return is_done(musaStreamQuery(native_stream(stream)), "musaStreamQuery");
   }
   void synchronizeStream(const c10::Stream& stream) const override {
+    note_synchronization();
     MUSA_CHECK(musaStreamSynchronize(native_stream(stream)));
   }
   void synchronizeDevice(const c10::DeviceIndex device) const override {

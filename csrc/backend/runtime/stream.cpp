@@ -107,6 +107,17 @@ void name_stream(musaStream_t stream, char* text, size_t size) {
 
 [[maybe_unused]] const bool named = (musaSimSetStreamNamer(&name_stream), true);
 
+// An id beyond the pools is the runtime's handle of a stream that the program made itself.
+musaStream_t external_native(c10::DeviceIndex device, c10::StreamId id) {
+  auto* handle = reinterpret_cast<musaStream_t>(id);
+  TORCH_CHECK(
+      musaSimStreamIsAlive(handle) && musaSimStreamDevice(handle) == device,
+      "No stream of musa:", static_cast<int>(device), " has the id ", id,
+      "; streams come from torch.musa.Stream(), torch.Stream(device=\"musa\") or, for musaStreamCreate's, from "
+      "torch.musa.ExternalStream(handle), and live until musaStreamDestroy");
+  return handle;
+}
+
 c10::Stream make_stream(c10::DeviceIndex device, c10::StreamId id) {
   return c10::Stream(c10::Stream::UNSAFE, c10::Device(kMusa, device), id);
 }
@@ -140,9 +151,11 @@ musaStream_t native_stream(c10::Stream stream) {
   if (stream.id() == 0) {
     return default_native(device);
   }
+  if (stream.id() > kSlots) {
+    return external_native(device, stream.id());
+  }
   TORCH_CHECK(
-      stream.id() >= 1 && stream.id() <= kSlots, "Unknown MUSA stream id ", stream.id(),
-      " on musa:", static_cast<int>(device),
+      stream.id() >= 1, "Unknown MUSA stream id ", stream.id(), " on musa:", static_cast<int>(device),
       "; streams come from torch.musa.Stream() or torch.Stream(device=\"musa\")");
   return pool_native(device, static_cast<int>(stream.id() - 1));
 }

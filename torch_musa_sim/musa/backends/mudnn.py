@@ -21,9 +21,12 @@ from torch_musa_sim import _C
 _FLAGS = ("enabled", "benchmark", "deterministic", "allow_tf32", "fp32_precision")
 
 
+_VERSION = 3000  # 1000 * major + 100 * minor + patch of the interface that torch_musa's newest functions ask for
+
+
 def version() -> int:
-    """The version of the MUSA toolkit whose muDNN is simulated, as one number."""
-    return _C._runtime_version()
+    """The version of muDNN's interface that is simulated, such as 3000 for 3.0.0."""
+    return _VERSION
 
 
 def is_available() -> bool:

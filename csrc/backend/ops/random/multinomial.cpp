@@ -10,6 +10,7 @@
 #include "backend/ops/random/fill.h"
 #include "backend/runtime/check.h"
 #include "backend/runtime/stream.h"
+#include "backend/runtime/sync_debug.h"
 
 namespace musa::random {
 namespace {
@@ -121,6 +122,7 @@ at::Tensor& multinomial_out(
   }
   if (!replacement || samples == 1) {
     // Hardware reads the checks of this path back to the host.
+    note_synchronization();
     MUSA_CHECK(musaStreamSynchronize(current_native_stream(self.device().index())));
   }
   return out;
