@@ -7,6 +7,7 @@
 #include <cstring>
 #include <typeinfo>
 
+#include "backend/graph/allocation.h"
 #include "backend/runtime/caching_allocator.h"
 #include "backend/runtime/check.h"
 #include "backend/runtime/device.h"
@@ -48,7 +49,29 @@ c10::DataPtr allocate_unified(size_t nbytes) {
   return {pointer, pointer, &release, c10::Device(c10::kCPU)};
 }
 
+// Memory for a thread that replays a graph, or on a stream that is being captured.
+C10_NOINLINE c10::DataPtr allocate_watched(size_t nbytes, c10::DeviceIndex device, musaStream_t stream) {
+  graph::PlannedMemory* plan = graph::planned_memory();
+  if (plan != nullptr) {
+    if (void* planned = plan->take(nbytes)) {
+      return {planned, planned, [](void*) {}, c10::Device(c10::kCPU)};
+    }
+    stream = plan->stream();
+  }
+  void* block = allocate_block(nbytes, device, stream);
+  void* alias = block == nullptr ? nullptr : musart::to_alias(block);
+  if (plan != nullptr) {
+    plan->note(alias);
+  } else {
+    graph::note_allocation(alias, nbytes, stream);
+  }
+  return {alias, alias, &release, c10::Device(c10::kCPU)};
+}
+
 c10::DataPtr allocate_alias(size_t nbytes, c10::DeviceIndex device, musaStream_t stream) {
+  if (C10_UNLIKELY(graph::watching.load(std::memory_order_relaxed) != 0)) {
+    return allocate_watched(nbytes, device, stream);
+  }
   void* block = allocate_block(nbytes, device, stream);
   void* alias = block == nullptr ? nullptr : musart::to_alias(block);
   return {alias, alias, &release, c10::Device(c10::kCPU)};

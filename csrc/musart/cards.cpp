@@ -229,6 +229,7 @@ musaError_t load_card_file(const std::string& path, int64_t memory, CardModel* m
   CardFile file(path);
   MUSART_TRY(file.read());
   read_figures(file, model->figures);
+  model->graph_launch_ns = static_cast<int64_t>(file.number("graph_launch_ns", 0, 1e9));
   read_properties(file, model->properties);
   read_traits(file, model->traits);
   MUSART_TRY(file.finish());

@@ -29,6 +29,7 @@ struct CardModel {
   musaSimCard figures{};
   musaDeviceProp properties{};
   CardTraits traits{};
+  int64_t graph_launch_ns = 0;  // host time to submit one graph, whatever it holds
 };
 
 // Reads the file of the model named by TORCH_MUSA_SIM_CARD and applies TORCH_MUSA_SIM_MEMORY.

@@ -1,6 +1,7 @@
 // Events: a point of virtual time on a stream.
 #include <deque>
 
+#include "musart/capture.h"
 #include "musart/races.h"
 #include "musart/stream.h"
 
@@ -11,6 +12,7 @@ struct MusaEvent {
   std::atomic<musart::Card*> card{nullptr};  // of the stream it was recorded on last
   std::atomic<bool> alive{true};
   unsigned int flags = 0;
+  musart::CapturePoint captured;  // where in a graph it was recorded, instead of a time
 };
 
 namespace musart {
@@ -40,6 +42,7 @@ musaError_t check_timed(musaEvent_t event, const char* which) {
   if (event->flags & musaEventDisableTiming) {
     return fail(musaErrorInvalidResourceHandle, "the %s event was created with timing disabled", which);
   }
+  MUSART_TRY(refuse_captured(event->captured, "musaEventElapsedTime"));
   if (event->time.load() == MusaEvent::kNotRecorded) {
     return fail(musaErrorInvalidResourceHandle, "the %s event was never recorded", which);
   }
@@ -84,6 +87,7 @@ musaError_t musaEventCreateWithFlags(musaEvent_t* event, unsigned int flags) {
   musaEvent_t made = musart::make_event();
   made->flags = flags;
   made->time.store(MusaEvent::kNotRecorded);
+  made->captured.forget();
   made->alive.store(true);
   *event = made;
   return musaSuccess;
@@ -105,6 +109,10 @@ musaError_t musaEventDestroy(musaEvent_t event) {
 musaError_t musaEventRecord(musaEvent_t event, musaStream_t stream) {
   MUSART_TRY(musart::check(event));
   MUSART_TRY(musart::resolve(&stream));
+  if (__builtin_expect(stream->capture.load(std::memory_order_relaxed) != nullptr, 0)) {
+    return musart::record_captured(*stream, event->captured);
+  }
+  event->captured.forget();
   // On an idle stream the event happens when the host gives it.
   event->card.store(stream->card);
   const int64_t time = std::max(musart::host_now(), musart::ready_at(*stream));
@@ -117,6 +125,7 @@ musaError_t musaEventRecord(musaEvent_t event, musaStream_t stream) {
 
 musaError_t musaEventQuery(musaEvent_t event) {
   MUSART_TRY(musart::check(event));
+  MUSART_TRY(musart::refuse_captured(event->captured, "musaEventQuery"));
   const int64_t time = event->time.load();
   const int64_t now = musart::host_now();
   if (time <= now) {
@@ -131,6 +140,7 @@ musaError_t musaEventQuery(musaEvent_t event) {
 
 musaError_t musaEventSynchronize(musaEvent_t event) {
   MUSART_TRY(musart::check(event));
+  MUSART_TRY(musart::refuse_captured(event->captured, "musaEventSynchronize"));
   const int64_t time = event->time.load();
   if (time == MusaEvent::kNotRecorded) return musaSuccess;
   const int64_t before = musart::host_now();
@@ -178,6 +188,9 @@ musaError_t musaStreamWaitEvent(musaStream_t stream, musaEvent_t event, unsigned
   MUSART_TRY(musart::resolve(&stream));
   if (flags != 0) return fail(musaErrorInvalidValue, "musaStreamWaitEvent: flags must be 0, got %u", flags);
   const int64_t time = event->time.load();
+  if (__builtin_expect(event->captured.is_set() || stream->capture.load(std::memory_order_relaxed) != nullptr, 0)) {
+    return musart::wait_captured(*stream, event->captured, time != MusaEvent::kNotRecorded);
+  }
   musart::raise(stream->tail, time);  // an event never recorded (-1) holds nothing up
   if (stream->kind == MusaStream::Kind::kBlocking) musart::raise(stream->card->blocking_tail, time);
   if (__builtin_expect(watched() != 0, 0)) {

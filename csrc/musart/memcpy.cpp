@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "musart/capture.h"
 #include "musart/memory.h"
 #include "musart/pinned.h"
 #include "musart/races.h"
@@ -115,6 +116,7 @@ musaError_t copy(
   MUSART_TRY(locate(to, bytes, call, "the target", &target));
   MUSART_TRY(locate(from, bytes, call, "the source", &source));
   MUSART_TRY(check_kind(call, target, source, kind));
+  if (target.device >= 0 || source.device >= 0) MUSART_TRY(refuse_captured(*stream, call));
   const bool on_host = target.device < 0 && source.device < 0;
   if (watches_races() && !on_host) {
     MUSART_TRY(move_checked(call, to, from, bytes, *stream, target, source, wait));
@@ -183,6 +185,7 @@ musaError_t musaMemsetAsync(void* pointer, int value, size_t bytes, musaStream_t
     return fail(musaErrorInvalidValue, "musaMemset: %p is no device address", pointer);
   }
   MUSART_TRY(musart::check_device_range(pointer, bytes, "musaMemset", "the target"));
+  MUSART_TRY(musart::refuse_captured(*stream, "musaMemset"));
   if (musart::watches_races()) MUSART_TRY(musaSimAccess(stream, pointer, bytes, 1, "musaMemset"));
   memset(musart::to_alias(pointer), value, bytes);
   const musaSimCost cost{0, static_cast<double>(bytes), musaSimInt32};

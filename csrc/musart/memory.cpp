@@ -9,6 +9,7 @@
 
 #include "musart/accounting.h"
 #include "musart/arena.h"
+#include "musart/capture.h"
 #include "musart/clock.h"
 #include "musart/host_memory.h"
 #include "musart/pinned.h"
@@ -102,6 +103,11 @@ musaError_t place(Card& card, const AddressSpace::Block& block, size_t alignment
   return musaSuccess;
 }
 
+// While a graph is captured no clock moves: its memory is laid out once, its time is that of its replays.
+void charge_allocation(const Card& card) {
+  if (active_captures.load(std::memory_order_relaxed) == 0) advance_host(card.figures.alloc_ns);
+}
+
 musaError_t allocate(void** pointer, size_t size, bool shareable, int* fd) {
   Card& card = current_card();
   *pointer = nullptr;
@@ -130,7 +136,7 @@ musaError_t allocate(void** pointer, size_t size, bool shareable, int* fd) {
     return status;
   }
   if (shareable) *fd = block.fd;
-  advance_host(card.figures.alloc_ns);
+  charge_allocation(card);
   return musaSuccess;
 }
 
@@ -268,7 +274,7 @@ musaError_t musaFree(void* pointer) {
   }
   if (block.fd >= 0) close(block.fd);
   musart::accounting::release(card.physical, block.size);
-  musart::advance_host(card.figures.alloc_ns);
+  musart::charge_allocation(card);
   return musaSuccess;
 }
 

@@ -370,6 +370,8 @@ musaError_t musaSimAccess(musaStream_t stream, const void* address, size_t bytes
   MUSART_TRY(musart::resolve(&stream));
   if (op == nullptr) return musart::fail(musaErrorInvalidValue, "musaSimAccess: op is NULL");
   if (address == nullptr || bytes == 0 || !musart::watches_races()) return musaSuccess;
+  stream = musart::real_stream(stream);
+  if (stream == nullptr) return musaSuccess;
   return checker().access(*stream, address, bytes, write != 0, op);
 }
 

@@ -54,6 +54,7 @@ musaError_t count_cards(std::vector<int>* physical) {
 Card* make_card(const CardModel& model, int index, int physical) {
   Card* card = new Card;
   card->figures = model.figures;
+  card->graph_launch_ns = model.graph_launch_ns;
   card->properties = model.properties;
   card->index = index;
   card->physical = physical;

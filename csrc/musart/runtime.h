@@ -16,6 +16,7 @@ namespace musart {
 struct Card {
   musaSimCard figures{};
   musaDeviceProp properties{};
+  int64_t graph_launch_ns = 0;
   int index = 0;     // among the visible cards
   int physical = 0;  // among all cards of the host
 

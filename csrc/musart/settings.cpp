@@ -36,6 +36,11 @@ bool is_card_count(const char* value) {
   return count && *count >= 1 && *count <= kMaxCards;
 }
 
+bool is_graph_limit(const char* value) {
+  const auto limit = parse_int(value);
+  return limit && *limit >= 0 && *limit <= 1000000;
+}
+
 bool is_card_memory(const char* value) {
   if (*value == '\0') return true;
   const auto bytes = parse_bytes(value);
@@ -134,6 +139,11 @@ const Definition kDefinitions[] = {
     {{"TORCH_MUSA_SIM_NATIVE", "1 | 0 | names of operators separated by commas", "1",
       "native kernels: all, none, or only those named"},
      is_operator_list},
+    {{"TORCH_MUSA_SIM_GRAPH_LIMIT", "0 .. 1000000", "2048",
+      "graphs that may be instantiated at a time, as by the real driver; 0: any number"},
+     is_graph_limit},
+    {{"TORCH_MUSA_SIM_GRAPH_CHECK", "0 | 1", "0", "each replay checks that the graph's inputs are where they were"},
+     is_flag},
     {{"TORCH_MUSA_SIM_FAULT_REPORT", "0 | 1", "1", "a line on stderr when host code touches device memory"}, is_flag},
 };
 constexpr int kCount = sizeof kDefinitions / sizeof kDefinitions[0];

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "musart/musart_capture.h"
+
 namespace musart {
 namespace {
 
@@ -32,6 +34,7 @@ constexpr ErrorText kErrors[] = {
     {musaErrorNoDevice, "musaErrorNoDevice", "no MUSA-capable device is detected"},
     {musaErrorInvalidDevice, "musaErrorInvalidDevice", "invalid device ordinal"},
     {musaErrorInvalidResourceHandle, "musaErrorInvalidResourceHandle", "invalid resource handle"},
+    {musaErrorIllegalState, "musaErrorIllegalState", "the operation cannot be performed in the present state"},
     {musaErrorNotReady, "musaErrorNotReady", "device not ready"},
     {musaErrorPeerAccessAlreadyEnabled, "musaErrorPeerAccessAlreadyEnabled", "peer access is already enabled"},
     {musaErrorPeerAccessNotEnabled, "musaErrorPeerAccessNotEnabled", "peer access has not been enabled"},
@@ -40,6 +43,23 @@ constexpr ErrorText kErrors[] = {
     {musaErrorHostMemoryNotRegistered, "musaErrorHostMemoryNotRegistered",
      "pointer does not correspond to a registered memory region"},
     {musaErrorNotSupported, "musaErrorNotSupported", "operation not supported"},
+    {musaErrorStreamCaptureUnsupported, "musaErrorStreamCaptureUnsupported",
+     "operation not permitted when stream is capturing"},
+    {musaErrorStreamCaptureInvalidated, "musaErrorStreamCaptureInvalidated",
+     "operation failed due to a previous error during capture"},
+    {musaErrorStreamCaptureMerge, "musaErrorStreamCaptureMerge",
+     "operation would result in a merge of separate capture sequences"},
+    {musaErrorStreamCaptureUnmatched, "musaErrorStreamCaptureUnmatched",
+     "capture was not ended in the same stream as it began"},
+    {musaErrorStreamCaptureUnjoined, "musaErrorStreamCaptureUnjoined", "capturing stream has unjoined work"},
+    {musaErrorStreamCaptureIsolation, "musaErrorStreamCaptureIsolation",
+     "dependency created on uncaptured work in another stream"},
+    {musaErrorStreamCaptureImplicit, "musaErrorStreamCaptureImplicit",
+     "operation would make the legacy stream depend on a capturing blocking stream"},
+    {musaErrorCapturedEvent, "musaErrorCapturedEvent",
+     "operation not permitted on an event last recorded in a capturing stream"},
+    {musaErrorStreamCaptureWrongThread, "musaErrorStreamCaptureWrongThread",
+     "attempt to terminate a thread-local capture sequence from another thread"},
     {musaErrorUnknown, "musaErrorUnknown", "unknown error"},
     {musaErrorSimHostMemory, "musaErrorSimHostMemory", "the host that simulates the cards is out of memory"},
     {musaErrorSimRace, "musaErrorSimRace", "a race between streams"},

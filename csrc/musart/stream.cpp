@@ -4,6 +4,7 @@
 #include <deque>
 #include <unordered_set>
 
+#include "musart/capture.h"
 #include "musart/card_load.h"
 #include "musart/races.h"
 
@@ -50,8 +51,15 @@ musaStream_t make_default_stream(Card* card) {
 }
 
 musaSimSpan enqueue(MusaStream& stream, const KernelTime& time) {
-  const musaSimCard& figures = stream.card->figures;
-  const int64_t submitted = advance_host(figures.launch_ns);
+  if (__builtin_expect(stream.kind == MusaStream::Kind::kShadow, 0)) {
+    const int64_t start = stream.tail.fetch_add(time.device_ns, std::memory_order_relaxed);
+    return {start, start + time.device_ns};
+  }
+  return enqueue_after(stream, stream.card->figures.launch_ns, time);
+}
+
+musaSimSpan enqueue_after(MusaStream& stream, int64_t submit_ns, const KernelTime& time) {
+  const int64_t submitted = advance_host(submit_ns);
   int64_t start = 0;
   int64_t tail = stream.tail.load(std::memory_order_relaxed);
   do {
@@ -61,7 +69,7 @@ musaSimSpan enqueue(MusaStream& stream, const KernelTime& time) {
   if (stream.kind == MusaStream::Kind::kBlocking) raise(stream.card->blocking_tail, end);
   note_work(stream.card->physical, {start, end}, time.memory_ns);
   if (__builtin_expect(launch_blocking(), 0)) {
-    wait_host(end, figures.sync_ns);
+    wait_host(end, stream.card->figures.sync_ns);
     if (watches_races()) (void)races::host_waited(&stream);
   }
   return {start, end};
@@ -74,7 +82,8 @@ musaSimSpan enqueue_copy(MusaStream& stream, int to_device, int from_device, siz
   const double moved = static_cast<double>(bytes) * (to_device == from_device ? 2 : 1);
   const musaSimSpan span =
       enqueue(stream, {copy_ns(figures, to_device, from_device, bytes, pinned), memory_ns(figures, moved)});
-  if (host_side && !pinned && !launch_blocking()) wait_host(span.end_ns, figures.sync_ns);
+  const bool shadow = stream.kind == MusaStream::Kind::kShadow;
+  if (host_side && !pinned && !launch_blocking() && !shadow) wait_host(span.end_ns, figures.sync_ns);
   return span;
 }
 
@@ -106,6 +115,7 @@ musaError_t musaStreamCreateWithPriority(musaStream_t* stream, unsigned int flag
   made->priority = std::clamp(priority, musart::kGreatestPriority, musart::kLeastPriority);
   made->id = musart::next_id.fetch_add(1, std::memory_order_relaxed);
   made->tail.store(0, std::memory_order_relaxed);
+  made->capture.store(nullptr, std::memory_order_relaxed);
   made->alive.store(true, std::memory_order_release);
   const std::lock_guard<std::mutex> lock(card.streams_mutex);
   card.streams.push_back(made);
@@ -124,6 +134,7 @@ musaError_t musaStreamDestroy(musaStream_t stream) {
   if (stream == nullptr || stream->kind == MusaStream::Kind::kDefault) {
     return fail(musaErrorInvalidResourceHandle, "a card's default stream can't be destroyed");
   }
+  MUSART_TRY(musart::refuse_captured(*stream, "musaStreamDestroy"));
   if (!stream->alive.exchange(false)) {
     return fail(musaErrorInvalidResourceHandle, "the stream was destroyed before");
   }
@@ -161,6 +172,8 @@ musaError_t musaStreamGetFlags(musaStream_t stream, unsigned int* flags) {
 
 musaError_t musaStreamSynchronize(musaStream_t stream) {
   MUSART_TRY(musart::resolve(&stream));
+  MUSART_TRY(musart::refuse_captured(*stream, "musaStreamSynchronize"));
+  if (__builtin_expect(stream->kind == MusaStream::Kind::kShadow, 0)) return musaSuccess;
   const int64_t before = musart::host_now();
   musart::wait_host(musart::ready_at(*stream), stream->card->figures.sync_ns);
   if (__builtin_expect(musart::watched() != 0, 0)) {
@@ -177,6 +190,7 @@ musaError_t musaStreamSynchronize(musaStream_t stream) {
 musaError_t musaDeviceSynchronize(void) {
   MUSART_TRY(musart::ready());
   musart::Card& card = musart::current_card();
+  MUSART_TRY(musart::refuse_captured_card(card, "musaDeviceSynchronize"));
   const int64_t before = musart::host_now();
   musart::wait_host(musart::card_tail(card), card.figures.sync_ns);
   if (__builtin_expect(musart::watched() != 0, 0)) {
@@ -191,6 +205,7 @@ musaError_t musaDeviceSynchronize(void) {
 
 musaError_t musaStreamQuery(musaStream_t stream) {
   MUSART_TRY(musart::resolve(&stream));
+  MUSART_TRY(musart::refuse_captured(*stream, "musaStreamQuery"));
   const int64_t now = musart::host_now();
   if (now >= musart::ready_at(*stream)) {
     if (__builtin_expect(musart::watched() != 0, 0)) {
@@ -213,6 +228,7 @@ musaError_t musaSimLaunch(musaStream_t stream, const musaSimCost* cost, musaSimS
       static_cast<unsigned>(cost->dtype) >= musaSimDtypeCount) {
     return fail(musaErrorInvalidValue, "musaSimLaunch: the cost is NULL, negative or of an unknown dtype");
   }
+  MUSART_TRY(musart::refuse_captured(*stream, "musaSimLaunch"));
   const musaSimSpan ran = musart::enqueue(*stream, musart::kernel_time(stream->card->figures, *cost));
   if (span != nullptr) *span = ran;
   return musaSuccess;
@@ -221,6 +237,7 @@ musaError_t musaSimLaunch(musaStream_t stream, const musaSimCost* cost, musaSimS
 musaError_t musaSimLaunchCopy(
     musaStream_t stream, int to_device, int from_device, size_t bytes, int pinned, musaSimSpan* span) {
   MUSART_TRY(musart::resolve(&stream));
+  MUSART_TRY(musart::refuse_captured(*stream, "musaSimLaunchCopy"));
   const musaSimSpan ran = musart::enqueue_copy(*stream, to_device, from_device, bytes, pinned != 0);
   if (span != nullptr) *span = ran;
   return musaSuccess;

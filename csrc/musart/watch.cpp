@@ -3,6 +3,8 @@
 #include <array>
 #include <bit>
 
+#include "musart/stream.h"
+
 namespace musart {
 
 std::atomic<uint32_t> watch_bits{0};
@@ -32,6 +34,12 @@ void object(musaError_t status) noexcept {
 
 musaError_t tell(const Activity& activity) noexcept {
   objection = musaSuccess;
+  if (__builtin_expect(activity.stream != nullptr && activity.stream->kind == MusaStream::Kind::kShadow, 0)) {
+    if (activity.stream->stands_for == nullptr) return musaSuccess;
+    Activity real = activity;
+    real.stream = activity.stream->stands_for;
+    return tell(real);
+  }
   for (uint32_t bits = watched(); bits != 0; bits &= bits - 1) {
     if (Watcher* watcher = watchers[std::countr_zero(bits)].load(std::memory_order_acquire)) watcher->saw(activity);
   }

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <string>
 
+#include "backend/graph/recorder.h"
 #include "backend/runtime/check.h"
 #include "backend/runtime/stream.h"
 #include "musart/musart_sim.h"
@@ -105,6 +106,9 @@ void sleep_cycles(int64_t cycles) {
       static_cast<double>(std::max(cycles, int64_t{0})) / (static_cast<double>(prop.clockRate) * 1e3);
   const musaSimCost cost{.flops = 0, .bytes = seconds * card->bandwidth, .dtype = musaSimFp32};
   const musaStream_t stream = current_native_stream(device);
+  if (graph::record_pause("musa::_sleep", stream, cost)) {
+    return;
+  }
   musaSimSpan span{};
   MUSA_CHECK(musaSimLaunch(stream, &cost, &span));
   if (musart::watched() != 0) {

@@ -19,6 +19,7 @@ ROUND_FIGURES = {
     "poll_ns": "100",
     "kernel_ns": "2000",
     "copy_ns": "3000",
+    "graph_launch_ns": "20000",
     "bandwidth": "1e12",
     "host_link.to_card": "10e9",
     "host_link.to_host": "5e9",

@@ -15,6 +15,7 @@ from torch_musa_sim.musa import (
     attributes,
     backends,
     comm,
+    graphs,
     memory,
     op_debug,
     operators,
@@ -56,6 +57,13 @@ from torch_musa_sim.musa.device import (
     is_available,
     set_device,
     synchronize,
+)
+from torch_musa_sim.musa.graphs import (
+    CUDAGraph,
+    MUSAGraph,
+    graph,
+    is_current_stream_capturing,
+    make_graphed_callables,
 )
 from torch_musa_sim.musa.initialization import (
     DeferredMusaCallError,

@@ -3,8 +3,10 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/boxing/KernelFunction.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/jit_type.h>
 #include <c10/util/SmallVector.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -12,6 +14,7 @@
 
 #include "backend/bridge/call.h"
 #include "backend/bridge/plan.h"
+#include "backend/graph/interception.h"
 
 namespace musa {
 
@@ -38,6 +41,37 @@ class BridgeKernel final : public c10::OperatorKernel {
  private:
   std::atomic<const Plan*> plan_{nullptr};
 };
+
+// An operator without tensor arguments reaches the device past the key that captures look for.
+class FactoryKernel final : public c10::OperatorKernel {
+ public:
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+    if (!graph::intercept_factory(op, keys, stack)) {
+      bridge_(op, keys, stack);
+    }
+  }
+
+ private:
+  BridgeKernel bridge_;
+};
+
+bool holds_tensors(const c10::Type& type) {
+  return type.kind() == c10::TypeKind::TensorType ||
+      std::any_of(type.containedTypes().begin(), type.containedTypes().end(), [](const c10::TypePtr& inner) {
+           return holds_tensors(*inner);
+         });
+}
+
+bool takes_tensors(const c10::FunctionSchema& schema) {
+  return std::any_of(schema.arguments().begin(), schema.arguments().end(), [](const c10::Argument& argument) {
+    return holds_tensors(*argument.type());
+  });
+}
+
+c10::KernelFunction make_kernel(const c10::FunctionSchema& schema) {
+  return takes_tensors(schema) ? c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<BridgeKernel>())
+                               : c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<FactoryKernel>());
+}
 
 // Operators outside the explicit list: other libraries' (they may come after us), and those without any CPU kernel.
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
@@ -76,8 +110,7 @@ void register_bridge() {
         continue;
       }
       registrations->push_back(dispatcher.registerImpl(
-          name, c10::DispatchKey::PrivateUse1,
-          c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<BridgeKernel>()), std::nullopt, nullptr,
+          name, c10::DispatchKey::PrivateUse1, make_kernel(op->schema()), std::nullopt, nullptr,
           "torch_musa_sim bridge"));
     }
     registrations->push_back(dispatcher.registerFallback(

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "backend/bridge/host_view.h"
+#include "backend/graph/refusal.h"
 #include "backend/runtime/device.h"
 
 namespace musa {
@@ -46,6 +47,7 @@ class ComposedCall {
     const c10::FunctionSchema& schema = op_.schema();
     const size_t first = stack_->size() - schema.arguments().size();
     find_device(first);
+    graph::refuse_if_captured(device_.index(), op_.operator_name().name, "sparse and nested tensors can't be captured");
     run_on_card(first);
     // The shapes inside a nested tensor belong to the host: made only now that the card's memory is out of reach.
     for (size_t i = stack_->size() - schema.returns().size(); i < stack_->size(); ++i) {

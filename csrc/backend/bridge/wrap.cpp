@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "backend/bridge/like.h"
 #include "backend/runtime/device.h"
 #include "backend/storage.h"
 
@@ -117,6 +118,14 @@ c10::Storage take_storage(const c10::Storage& cpu, c10::Device device, OpCounter
   }
   return c10::Storage(
       c10::make_intrusive<MusaStorage>(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(impl), device));
+}
+
+c10::intrusive_ptr<c10::TensorImpl> like(
+    c10::TensorImpl* tensor, c10::Storage storage, c10::DispatchKey key, c10::Device device) {
+  auto made = c10::make_intrusive<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(key) | (tensor->key_set() & kBits), tensor->dtype());
+  Metadata::copy(tensor, made.get(), device);
+  return made;
 }
 
 c10::intrusive_ptr<c10::TensorImpl> take_on(c10::TensorImpl* cpu, c10::Storage storage) {

@@ -7,6 +7,7 @@
 #include "backend/runtime/device.h"
 #include "backend/runtime/stream.h"
 #include "backend/runtime/sync_debug.h"
+#include "musart/musart_capture.h"
 
 namespace musa {
 
@@ -53,6 +54,9 @@ class MusaGuardImpl final : public c10::impl::DeviceGuardImplInterface {
   void synchronizeStream(const c10::Stream& stream) const override {
     note_synchronization();
     MUSA_CHECK(musaStreamSynchronize(native_stream(stream)));
+  }
+  bool isStreamCapturing(const c10::Stream& stream) const override {
+    return musaSimCaptureCount() != 0 && musaSimCaptureOwner(native_stream(stream)) != nullptr;
   }
   void synchronizeDevice(const c10::DeviceIndex device) const override {
     ensure_initialized();

@@ -6,9 +6,13 @@
 #include <cstdio>
 #include <limits>
 #include <mutex>
+#include <utility>
 #include <vector>
 
+#include "backend/graph/interception.h"
 #include "backend/runtime/check.h"
+#include "backend/runtime/native_stream.h"
+#include "musart/musart_capture.h"
 
 #include <c10/util/Exception.h>
 
@@ -136,6 +140,9 @@ c10::Stream current_stream(c10::DeviceIndex device) {
 void set_current_stream(c10::Stream stream) {
   const musaStream_t native = native_stream(stream);
   thread_current(stream.device_index()) = Current{stream.id(), native};
+  if (C10_UNLIKELY(musaSimCaptureCount() != 0 && musaSimCaptureOwner(native) != nullptr)) {
+    graph::intercept_thread(true);  // whoever works on a captured stream is captured
+  }
 }
 
 c10::Stream stream_from_pool(c10::DeviceIndex device, int priority) {
@@ -166,6 +173,10 @@ musaStream_t current_native_stream(c10::DeviceIndex device) {
     current.native = default_native(device);
   }
   return current.native;
+}
+
+musaStream_t exchange_native_stream(c10::DeviceIndex device, musaStream_t stream) {
+  return std::exchange(thread_current(device).native, stream);
 }
 
 }  // namespace musa
