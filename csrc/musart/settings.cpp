@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 
+#include "musart/fault_plan.h"
 #include "musart/status.h"
 #include "musart/text.h"
 
@@ -82,6 +83,12 @@ bool is_host_memory(const char* value) {
   return bytes && *bytes > 0;
 }
 
+bool is_fault_list(const char* value) {
+  std::vector<musaSimFaultPlan> plans;
+  std::string reason;
+  return faults::parse(value, &plans, &reason);
+}
+
 struct Definition {
   musaSimSetting setting;
   bool (*accepts)(const char* value);
@@ -144,6 +151,11 @@ const Definition kDefinitions[] = {
      is_graph_limit},
     {{"TORCH_MUSA_SIM_GRAPH_CHECK", "0 | 1", "0", "each replay checks that the graph's inputs are where they were"},
      is_flag},
+    {{faults::kSetting,
+      "fault:number[@card][@after=5ms], ...; faults: alloc, segment, launch, copy (number: which call), "
+      "lose, ecc (number: which card)",
+      "", "faults that happen to the cards (docs/faults.md)"},
+     is_fault_list},
     {{"TORCH_MUSA_SIM_FAULT_REPORT", "0 | 1", "1", "a line on stderr when host code touches device memory"}, is_flag},
 };
 constexpr int kCount = sizeof kDefinitions / sizeof kDefinitions[0];

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "musart/musart_capture.h"
+#include "musart/musart_faults.h"
 
 namespace musart {
 namespace {
@@ -31,8 +32,10 @@ constexpr ErrorText kErrors[] = {
     {musaErrorMemoryAllocation, "musaErrorMemoryAllocation", "out of memory"},
     {musaErrorInitializationError, "musaErrorInitializationError", "initialization error"},
     {musaErrorInvalidMemcpyDirection, "musaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"},
+    {musaErrorDevicesUnavailable, "musaErrorDevicesUnavailable", "MUSA-capable device(s) is/are busy or unavailable"},
     {musaErrorNoDevice, "musaErrorNoDevice", "no MUSA-capable device is detected"},
     {musaErrorInvalidDevice, "musaErrorInvalidDevice", "invalid device ordinal"},
+    {musaErrorECCUncorrectable, "musaErrorECCUncorrectable", "uncorrectable ECC error encountered"},
     {musaErrorInvalidResourceHandle, "musaErrorInvalidResourceHandle", "invalid resource handle"},
     {musaErrorIllegalState, "musaErrorIllegalState", "the operation cannot be performed in the present state"},
     {musaErrorNotReady, "musaErrorNotReady", "device not ready"},
@@ -42,6 +45,7 @@ constexpr ErrorText kErrors[] = {
      "part or all of the requested memory range is already mapped"},
     {musaErrorHostMemoryNotRegistered, "musaErrorHostMemoryNotRegistered",
      "pointer does not correspond to a registered memory region"},
+    {musaErrorLaunchFailure, "musaErrorLaunchFailure", "unspecified launch failure"},
     {musaErrorNotSupported, "musaErrorNotSupported", "operation not supported"},
     {musaErrorStreamCaptureUnsupported, "musaErrorStreamCaptureUnsupported",
      "operation not permitted when stream is capturing"},

@@ -12,6 +12,7 @@
 #include "backend/graph/recorder.h"
 #include "backend/runtime/check.h"
 #include "backend/runtime/stream.h"
+#include "musart/musart_faults.h"
 #include "musart/musart_sim.h"
 #include "musart/watch.h"
 #include "python/bindings.h"
@@ -108,6 +109,9 @@ void sleep_cycles(int64_t cycles) {
   const musaStream_t stream = current_native_stream(device);
   if (graph::record_pause("musa::_sleep", stream, cost)) {
     return;
+  }
+  if (musart::watched() != 0) {
+    MUSA_CHECK(musaSimBeforeWork(stream, musaSimFaultLaunch, "musa::_sleep"));
   }
   musaSimSpan span{};
   MUSA_CHECK(musaSimLaunch(stream, &cost, &span));

@@ -75,6 +75,7 @@ void Frame::check_devices(c10::DeviceIndex device_argument) {
   }
   launch_.begin(device_.index());
   if (launch_.is_watched() && !plan_.has(kNoLaunch)) {
+    launch_.check(plan_.name.c_str());
     for (const Shown& argument : shown_) {
       launch_.note_access(*argument.original.unsafeGetTensorImpl(), argument.written, plan_.name.c_str());
     }
@@ -214,7 +215,10 @@ void Frame::launch() {
     return;
   }
   cost_.dtype = product_class(plan_.facts.flops, cost_.flops, cost_.dtype);
-  MUSA_CHECK(launch_.finish_kernel(*plan_.counters, cost_));
+  const musaError_t status = launch_.finish_kernel(*plan_.counters, cost_);
+  if (C10_UNLIKELY(status != musaSuccess)) {
+    throw_runtime_error(status, "musaLaunchKernel");
+  }
   if (C10_UNLIKELY(plan_.has(kSynchronizes) || synchronizes_)) {
     note_synchronization();
     MUSA_CHECK(musaStreamSynchronize(stream()));
