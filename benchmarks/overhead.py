@@ -22,6 +22,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
 
 import torch
+from interleaved import least_times, shown
 
 MIB = 1 << 20
 
@@ -98,26 +99,6 @@ def timed_batch(row: Row, device: torch.device) -> Callable[[int], int]:
     return space["make"](device, rand, torch, repeat, time.thread_time_ns)
 
 
-def least_times(row: Row, seconds: float) -> tuple[float, float]:
-    """Least CPU time of one call in ns, (cpu, musa), from alternating batches for about `seconds` of wall time."""
-    sides = [timed_batch(row, torch.device(kind)) for kind in ("cpu", "musa:0")]
-    calls = 1 if row.large else 300
-    for side in sides:  # warm-up: caches, lazy initialisation, the card's first touch of its memory
-        side(calls)
-        side(calls)
-    least = [float("inf"), float("inf")]
-    end, batches = time.monotonic() + seconds, 0
-    while batches < 8 or time.monotonic() < end:
-        for which in (0, 1) if batches % 2 else (1, 0):
-            least[which] = min(least[which], sides[which](calls) / calls)
-        batches += 1
-    return least[0], least[1]
-
-
-def shown(ns: float) -> str:
-    return f"{ns / 1e6:.2f} ms" if ns >= 1e6 else f"{ns / 1e3:.2f} us"
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", metavar="TEXT", default="", help="rows whose name contains this text")
@@ -133,7 +114,8 @@ def main() -> int:
     print(f"{'operator':{width}}  {'cpu':>10}  {'musa':>10}  {'ratio':>6}  {'limit':>6}")
     missed = 0
     for row in rows:
-        cpu, musa = least_times(row, arguments.seconds)
+        sides = [timed_batch(row, torch.device(kind)) for kind in ("cpu", "musa:0")]
+        cpu, musa = least_times(sides, 1 if row.large else 300, arguments.seconds)
         met = musa <= row.limit * cpu
         missed += not met
         print(

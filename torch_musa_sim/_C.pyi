@@ -155,6 +155,7 @@ class _CompiledRegion:
         name: str,
         device: int,
         results: list[int],
+        written: list[int],
         compute: torch.dtype,
         synchronizes: bool,
     ) -> None: ...

@@ -5,6 +5,8 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
+
 #include "backend/bridge/card_twin.h"
 #include "backend/bridge/cost.h"
 #include "backend/bridge/host_view.h"
@@ -20,15 +22,17 @@ namespace {
 /// One compiled graph: the generated function and where its results belong.
 class Region {
  public:
-  /// results: for each result the card's index, or -1 for the cpu (and for what is no tensor).
+  /// results: for each result the card's index, or -1 for the cpu (and for what is no tensor). written: positions of
+  /// the inputs that the function changes.
   Region(
       py::object code, const std::string& name, c10::DeviceIndex device, std::vector<c10::DeviceIndex> results,
-      at::ScalarType compute, bool synchronizes)
+      std::vector<size_t> written, at::ScalarType compute, bool synchronizes)
       : code_(std::move(code)),
         facts_{
             c10::Device(kMusa, resolve_device(device)), &counters_of(name, /*bridged=*/true), cost_dtype(compute),
             synchronizes},
-        results_(std::move(results)) {}
+        results_(std::move(results)),
+        written_(std::move(written)) {}
 
   /// Runs the function on `inputs`, a list that it empties as torch's boxed calls do. Holds the GIL: the generated code
   /// is Python around its kernels.
@@ -39,7 +43,7 @@ class Region {
     for (size_t i = 0; i < count; ++i) {
       PyObject* input = PyList_GET_ITEM(inputs.ptr(), i);
       shown[i] = THPVariable_Check(input)
-          ? py::reinterpret_steal<py::object>(THPVariable_Wrap(run.show(THPVariable_Unpack(input))))
+          ? py::reinterpret_steal<py::object>(THPVariable_Wrap(run.show(THPVariable_Unpack(input), is_written(i))))
           : py::reinterpret_borrow<py::object>(input);
     }
     PyList_SetSlice(inputs.ptr(), 0, static_cast<Py_ssize_t>(count), nullptr);
@@ -64,9 +68,14 @@ class Region {
   }
 
  private:
+  bool is_written(size_t input) const {
+    return !written_.empty() && std::find(written_.begin(), written_.end(), input) != written_.end();
+  }
+
   py::object code_;
   CompiledFacts facts_;
   std::vector<c10::DeviceIndex> results_;
+  std::vector<size_t> written_;
 };
 
 bool synchronizes(const std::string& name, const std::string& overload) {
@@ -80,7 +89,8 @@ void bind_compiled(py::module_& module) {
   py::class_<Region>(module, "_CompiledRegion")
       .def(
           py::init<
-              py::object, const std::string&, c10::DeviceIndex, std::vector<c10::DeviceIndex>, at::ScalarType, bool>())
+              py::object, const std::string&, c10::DeviceIndex, std::vector<c10::DeviceIndex>, std::vector<size_t>,
+              at::ScalarType, bool>())
       .def("run", wrap_pybind_function(&Region::run));
   module.def("_card_twin", wrap_pybind_function(card_twin));
   module.def("_host_view", wrap_pybind_function(host_view));

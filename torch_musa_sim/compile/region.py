@@ -27,7 +27,10 @@ class CompiledRegion(OutputCode):
         self._compiled = compiled  # owns what the code needs
         self._flops = target.flops
         code = getattr(compiled, "current_callable", None) or compiled
-        self._run = _C._CompiledRegion(code, name, card.index, target.results, target.compute, target.synchronizes).run
+        written = sorted(getattr(compiled, "mutated_input_idxs", ()))
+        self._run = _C._CompiledRegion(
+            code, name, card.index, target.results, written, target.compute, target.synchronizes
+        ).run
 
     def __call__(self, inputs: Sequence[Any]) -> Any:
         return self._run(inputs, self._flops(inputs))

@@ -7,8 +7,6 @@
 #include "backend/bridge/wrap.h"
 #include "backend/runtime/check.h"
 #include "backend/runtime/device.h"
-#include "backend/runtime/stream.h"
-#include "backend/runtime/threads.h"
 
 namespace musa {
 namespace {
@@ -33,23 +31,24 @@ c10::Storage on_card(const c10::Storage& cpu, c10::Device card) {
 }  // namespace
 
 CompiledRun::CompiledRun(const CompiledFacts& facts) : facts_(facts) {
-  ensure_initialized();
-  sync_thread_count();
-  stream_ = current_native_stream(facts.device.index());
-  memory_.emplace(facts.device.index(), stream_);
+  launch_.begin(facts.device.index());
+  memory_.emplace(facts.device.index(), launch_.stream());
   state_.emplace();
 }
 
 CompiledRun::~CompiledRun() = default;
 
-at::Tensor CompiledRun::show(const at::Tensor& argument) {
+at::Tensor CompiledRun::show(const at::Tensor& argument, bool written) {
   if (!argument.defined() || argument.device().type() != kMusa) {
     return argument;
   }
   c10::TensorImpl* impl = argument.unsafeGetTensorImpl();
   auto shown = musa::show(impl, kOp);
   check_memory(impl, *shown, kOp);
-  bytes_ += bytes_of(argument);
+  bytes_ += bytes_of(argument) * (written ? 2 : 1);
+  if (launch_.is_watched()) {
+    launch_.note_access(*impl, written);
+  }
   if (impl->has_storage()) {
     const void* memory = shown->unsafe_storage().data();
     arguments_.push_back(
@@ -106,16 +105,17 @@ at::Tensor CompiledRun::take(const at::Tensor& result, c10::Device device) {
       impl->has_storage() && impl->layout() == c10::kStrided, "A result of layout ", impl->layout(),
       " is not supported on musa. Run this code without torch.compile.");
   bytes_ += bytes_of(result);
-  return at::Tensor(take_on(impl, storage_of(impl->storage(), device)));
+  at::Tensor taken(take_on(impl, storage_of(impl->storage(), device)));
+  if (launch_.is_watched()) {
+    launch_.note_access(*taken.unsafeGetTensorImpl(), /*written=*/true);
+  }
+  return taken;
 }
 
 void CompiledRun::launch(double flops) {
-  const musaSimCost cost{.flops = flops, .bytes = bytes_, .dtype = facts_.dtype};
-  musaSimSpan span{};
-  MUSA_CHECK(musaSimLaunch(stream_, &cost, &span));
-  facts_.counters->add(cost.bytes, span);
+  MUSA_CHECK(launch_.finish_kernel(*facts_.counters, {.flops = flops, .bytes = bytes_, .dtype = facts_.dtype}));
   if (facts_.synchronizes) {
-    MUSA_CHECK(musaStreamSynchronize(stream_));
+    MUSA_CHECK(musaStreamSynchronize(launch_.stream()));
   }
 }
 

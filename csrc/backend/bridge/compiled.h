@@ -11,6 +11,7 @@
 
 #include "backend/bridge/below_autograd.h"
 #include "backend/bridge/counters.h"
+#include "backend/bridge/launch.h"
 #include "backend/storage.h"
 #include "musart/musart_sim.h"
 
@@ -34,8 +35,8 @@ class CompiledRun {
   CompiledRun& operator=(const CompiledRun&) = delete;
 
   /// The argument as the code is to see it: a CPU view of a musa tensor, any other tensor as it is. Holds no memory:
-  /// a musa tensor that the caller lets go is freed when the code drops its view.
-  at::Tensor show(const at::Tensor& argument);
+  /// a musa tensor that the caller lets go is freed when the code drops its view. `written`: the code changes it.
+  at::Tensor show(const at::Tensor& argument, bool written);
   /// Ends the run: back in the caller's state, ready for `take`.
   void finish();
   /// A result for `device`: the very argument if the code returned one, a view of an argument's or another result's
@@ -55,7 +56,7 @@ class CompiledRun {
   c10::Storage storage_of(const c10::Storage& cpu, c10::Device device);
 
   const CompiledFacts& facts_;
-  musaStream_t stream_;
+  Launch launch_;
   double bytes_ = 0;
   c10::SmallVector<Argument, 8> arguments_;
   std::vector<std::pair<const c10::StorageImpl*, c10::Storage>> fresh_;
