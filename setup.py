@@ -114,6 +114,7 @@ class CMakeBuild(build_ext):
         package = ROOT / PACKAGE
         suffix = self.get_ext_filename("_C")
         sources = [package / suffix, package / "_build_info.py", *sorted((package / "lib").glob("*.so*"))]
+        sources += sorted((package / "include").rglob("*.h"))
         return [(source, Path(self.build_lib) / source.relative_to(ROOT)) for source in sources]
 
     def get_outputs(self) -> list[str]:

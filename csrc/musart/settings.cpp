@@ -23,6 +23,8 @@ bool is_strictness(const char* value) { return is_flag(value) || strcmp(value, "
 
 bool is_text(const char*) { return true; }
 
+bool is_peer(const char* value) { return *value == '\0' || strcmp(value, "torch_musa-2.7.1") == 0; }
+
 bool is_operator_list(const char* value) {
   const std::string_view allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:";
   for (const std::string_view part : split(value, ',')) {
@@ -125,8 +127,15 @@ const Definition kDefinitions[] = {
      is_text},
     {{"CPU_UNIFIED_FLAG", "any text", "", "no effect: the simulated cards share no memory with the host"}, is_text},
     {{"PYTORCH_NO_MUSA_MEMORY_CACHING", "any text", "", "when set, every allocation and free goes to the card"},
+     is_text},
     {{"FLAMEGRAPH_PL_SCRIPT", "path of flamegraph.pl", "",
       "the script that draws torch.musa.memory._save_memory_usage; empty: torch fetches one"},
+     is_text},
+    {{"MUSA_HOME", "a folder", "", "where extensions are told that the toolkit is; empty: MUSA_PATH, else the package"},
+     is_text},
+    {{"MUSA_PATH", "a folder", "", "as MUSA_HOME, which goes first"}, is_text},
+    {{"MUDNN_HOME", "a folder", "", "where extensions are told that muDNN is; empty: MUDNN_PATH"}, is_text},
+    {{"MUDNN_PATH", "a folder", "", "as MUDNN_HOME, which goes first"}, is_text},
     {{"TORCH_MUSA_SIM_CARDS", "1 .. 512", "8", "number of simulated cards"}, is_card_count},
     {{"TORCH_MUSA_SIM_CARD", "S80 | S4000 | S5000 | path of a card file", "S5000", "model of the simulated cards"},
      is_text},
@@ -156,6 +165,9 @@ const Definition kDefinitions[] = {
       "lose, ecc (number: which card)",
       "", "faults that happen to the cards (docs/faults.md)"},
      is_fault_list},
+    {{"TORCH_MUSA_SIM_OPS", "torch_musa-2.7.1", "",
+      "operators that this stack lacks raise, composites and dtype limits are as there; read by `import torch`"},
+     is_peer},
     {{"TORCH_MUSA_SIM_FAULT_REPORT", "0 | 1", "1", "a line on stderr when host code touches device memory"}, is_flag},
 };
 constexpr int kCount = sizeof kDefinitions / sizeof kDefinitions[0];

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
+from collections.abc import Callable
 from ctypes import (
     POINTER,
     Structure,
@@ -115,6 +116,20 @@ class Span(Structure):
     _fields_ = [("start_ns", c_int64), ("end_ns", c_int64)]
 
 
+class KernelArgs(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("count", c_int),
+        ("ranges", POINTER(c_void_p)),
+        ("bytes", POINTER(c_size_t)),
+        ("written", POINTER(c_ubyte)),
+        ("cost", Cost),
+    ]
+
+
+HostKernel = ctypes.CFUNCTYPE(None, POINTER(c_void_p), POINTER(KernelArgs), c_void_p)
+
+
 class Setting(Structure):
     _fields_ = [("name", c_char_p), ("accepted", c_char_p), ("default", c_char_p), ("about", c_char_p)]
 
@@ -176,6 +191,7 @@ _STATUS_CALLS: dict[str, list[object]] = {
     "musaEventElapsedTime": [POINTER(c_float), c_void_p, c_void_p],
     "musaSimEventElapsedNs": [POINTER(c_int64), c_void_p, c_void_p],
     "musaSimLaunch": [c_void_p, POINTER(Cost), POINTER(Span)],
+    "musaLaunchHostKernel": [HostKernel, POINTER(KernelArgs), c_void_p, c_void_p],
     "musaSimLaunchCopy": [c_void_p, c_int, c_int, c_size_t, c_int, POINTER(Span)],
     "musaSimDefaultStream": [c_int, POINTER(c_void_p)],
     "musaSimAccess": [c_void_p, c_void_p, c_size_t, c_int, c_char_p],
@@ -357,6 +373,28 @@ def launch(stream_handle: int | None = None, flops: float = 0, bytes: float = 0,
     span = Span()
     call("musaSimLaunch", stream_handle, byref(Cost(flops, bytes, dtype)), byref(span))
     return span.start_ns, span.end_ns
+
+
+def launch_host_kernel(
+    kernel: Callable[..., None],
+    ranges: list[tuple[int | None, int]],
+    stream_handle: int | None = None,
+    written: list[int] | None = None,
+    user: int | None = None,
+    cost: Cost | None = None,
+) -> None:
+    """`kernel(pointers, args, user)` on (device address, bytes) of each range; `written` None: all of them."""
+    count = len(ranges)
+    args = KernelArgs(
+        b"test",
+        count,
+        (c_void_p * count)(*(pointer for pointer, _ in ranges)),
+        (c_size_t * count)(*(size for _, size in ranges)),
+        None if written is None else (c_ubyte * count)(*written),
+        cost or Cost(0, 0, FP32),
+    )
+    function = kernel if isinstance(kernel, HostKernel) else HostKernel(kernel)
+    call("musaLaunchHostKernel", function, byref(args), user, stream_handle)
 
 
 def launch_copy(stream_handle: int | None, to: int, source: int, size: int, pinned: bool = True) -> tuple[int, int]:

@@ -8,6 +8,8 @@
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
+#include "backend/coverage/peer.h"
+
 namespace musa {
 namespace {
 
@@ -15,6 +17,10 @@ namespace {
 int64_t choose_attention(
     const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const std::optional<at::Tensor>& attn_mask,
     double dropout_p, bool is_causal, std::optional<double> scale, bool enable_gqa) {
+  if (!peer_fuses_attention(
+          query.sym_size(-1).maybe_as_int().value_or(0), value.sym_size(-1).maybe_as_int().value_or(0))) {
+    return static_cast<int64_t>(at::SDPBackend::math);
+  }
   std::optional<at::Tensor> mask = attn_mask;
   // Off the CPU torch asks for a mask whose last stride is 1; the kernel is the CPU's, which takes any. A meta tensor
   // of the mask's sizes asks the question without the stride.

@@ -1,0 +1,70 @@
+"""`torch_musa.utils.musa_extension`: compiles C++ extensions with kernels for the device."""
+
+import os
+
+from torch_musa_sim.musa.extension import (
+    COMMON_MCC_FLAGS,
+    MUDNN_HOME,
+    MUSA_HOME,
+    RERUN_CMAKE,
+    SUBPROCESS_DECODE_ARGS,
+    BuildExtension,
+    FileBaton,
+    MUSAExtension,
+    _find_musa_home,
+    _get_build_directory,
+    _get_cpu_arch,
+    _get_musa_arch_flags,
+    _is_musa_file,
+    _jit_compile,
+    _join_musa_home,
+    _maybe_write,
+    _prepare_ldflags,
+    _write_ninja_file,
+    _write_ninja_file_and_build_library,
+    _write_ninja_file_and_compile_objects,
+    _write_ninja_file_to_build_library,
+    get_cxx_compiler,
+    include_paths,
+    install_requires,
+    library_paths,
+    load,
+    load_inline,
+)
+
+_HERE = os.path.abspath(__file__)
+_TORCH_MUSA_PATH = os.path.dirname(os.path.dirname(_HERE))
+TORCH_MUSA_LIB_PATH = library_paths(musa=True)[-1]
+
+__all__ = [
+    "COMMON_MCC_FLAGS",
+    "MUDNN_HOME",
+    "MUSA_HOME",
+    "RERUN_CMAKE",
+    "SUBPROCESS_DECODE_ARGS",
+    "TORCH_MUSA_LIB_PATH",
+    "_HERE",
+    "_TORCH_MUSA_PATH",
+    "BuildExtension",
+    "FileBaton",
+    "MUSAExtension",
+    "_find_musa_home",
+    "_get_build_directory",
+    "_get_cpu_arch",
+    "_get_musa_arch_flags",
+    "_is_musa_file",
+    "_jit_compile",
+    "_join_musa_home",
+    "_maybe_write",
+    "_prepare_ldflags",
+    "_write_ninja_file",
+    "_write_ninja_file_and_build_library",
+    "_write_ninja_file_and_compile_objects",
+    "_write_ninja_file_to_build_library",
+    "get_cxx_compiler",
+    "include_paths",
+    "install_requires",
+    "library_paths",
+    "load",
+    "load_inline",
+]
