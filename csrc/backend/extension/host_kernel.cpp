@@ -66,10 +66,7 @@ void launch_host_kernel(
     bytes += static_cast<double>(argument.tensor.nbytes());
     dtype = dtype == at::ScalarType::Undefined ? argument.tensor.scalar_type() : dtype;
     if (launch.is_watched()) {
-      launch.note_access(*argument.tensor.unsafeGetTensorImpl(), argument.written);
-      if (watches_races()) {
-        report_access(launch.stream(), *argument.tensor.unsafeGetTensorImpl(), argument.written, name);
-      }
+      launch.note_access(*argument.tensor.unsafeGetTensorImpl(), argument.written, name);
     }
   }
   kernel(pointers.data());
