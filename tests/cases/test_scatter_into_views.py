@@ -1,6 +1,7 @@
 """Writes through views reach the elements of the view and nothing beside them."""
 
 import itertools
+import os
 
 import pytest
 import torch
@@ -45,6 +46,8 @@ SCATTER = {
     "add": lambda t, i, s: t.add_(s),
 }
 NO_COMPLEX = {"scatter_reduce_amax"}
+if os.environ.get("TORCH_MUSA_SIM_STRICT") == "1":
+    NO_COMPLEX.add("scatter_reduce_prod")  # the CPU's kernel takes them, CUDA's doesn't
 
 
 @pytest.mark.parametrize("name", SCATTER)

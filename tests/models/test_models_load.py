@@ -1,5 +1,6 @@
 """The ways in which transformers and accelerate put a model on musa."""
 
+import gc
 import subprocess
 import sys
 
@@ -50,6 +51,7 @@ def test_device_map_over_two_cards(checkpoint):
 
 def test_loading_allocates_no_more_than_the_model(checkpoint):
     """transformers allocates and drops the model's size at once before it loads; the allocator must cut that up."""
+    gc.collect()  # models of other tests
     torch.musa.empty_cache()
     before = torch.musa.memory_allocated()
     model = load(checkpoint, device_map="musa")

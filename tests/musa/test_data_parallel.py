@@ -123,6 +123,8 @@ def test_comm_scatter_and_gather_in_sizes_and_on_streams():
     streams = [torch.musa.Stream(0), torch.musa.Stream(1)]
     parts = comm.scatter(x, [0, 1], chunk_sizes=[1, 5], streams=streams)
     assert [tuple(part.shape) for part in parts] == [(1, 2), (5, 2)]
+    for stream in streams:
+        torch.musa.current_stream(stream.device).wait_stream(stream)
     by_column = comm.scatter(x.musa(), ["musa:1", "musa:2"], dim=-1)
     assert torch.equal(comm.gather(by_column, dim=1, destination="cpu"), x)
     out = torch.empty(6, 2)
