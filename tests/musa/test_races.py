@@ -10,7 +10,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from race_programs import EXPECTED
+from race_programs import CLEAN, EXPECTED
 
 HERE = Path(__file__).parent
 
@@ -46,6 +46,11 @@ def test_race_is_reported_with_its_operators_streams_and_cure(reports: dict[str,
 @pytest.mark.parametrize("program", EXPECTED)
 def test_mended_program_is_silent(reports: dict[str, list[str]], program: str) -> None:
     assert reports[program][1] == ""
+
+
+@pytest.mark.parametrize("program", CLEAN)
+def test_correct_program_of_several_streams_is_silent(reports: dict[str, list[str]], program: str) -> None:
+    assert reports[program] == [""]
 
 
 def test_nothing_is_watched_without_strict_mode() -> None:

@@ -136,7 +136,9 @@ C10_NOINLINE void free_slowly(void* device_pointer, Block* block) noexcept {
   }
   CardPool& pool = *block->pool;
   retire(block, pool.live());
-  musaSimBlockFreed(device_pointer, block->size);
+  if ((block->traits & allocator::kOfPrivatePool) == 0) {  // what a graph works on is used again after it was freed
+    musaSimBlockFreed(device_pointer, block->size);
+  }
   if (block->used_by) {
     pool.defer(block);
     return;
