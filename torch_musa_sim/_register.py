@@ -41,6 +41,7 @@ def register() -> None:
     )
     _teach_dlpack()
     musa.set_attributes()
+    musa.profiler.set_profiler_attributes()
     compile.install()
     torch.version.musa = str(_C._runtime_version())  # type: ignore[attr-defined]
     _registered = True
