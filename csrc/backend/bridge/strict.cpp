@@ -77,7 +77,7 @@ std::unordered_map<std::string, uint64_t> read_table() {
   return table;
 }
 
-// Dtypes that CUDA takes though the table of test samples doesn't say so: with them composites that CUDA accepts
+// Dtypes that CUDA takes though the table of test samples does not say so: with them composites that CUDA accepts
 // (square, relu6, full_like, special.ndtr) reach these operators, or the operator computes bools in int64.
 uint64_t reached_by_composites(const std::string& op) {
   using c10::ScalarType;

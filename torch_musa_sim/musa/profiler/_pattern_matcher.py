@@ -54,11 +54,6 @@ def _ratios(events: Sequence[Any], ratio: Callable[[Shapes], float]) -> dict[Sha
     return {shapes: ratio(shapes) for shapes in {input_shapes(event) for event in events}}
 
 
-def _allows_tf32() -> bool:
-    backend = getattr(torch.backends, "mudnn", None)
-    return bool(backend.allow_tf32) if backend is not None else torch.get_float32_matmul_precision() != "highest"
-
-
 class ExtraMUSACopyPattern(ExtraCUDACopyPattern):
     """A tensor that was filled on the CPU only to be moved to a card: `torch.zeros(100).to("musa")`."""
 
@@ -94,18 +89,18 @@ class FP32MatMulPattern(Pattern):
         super().__init__(prof, should_benchmark)
         self.name = "FP32 MatMul Pattern"
         self.description = (
-            "Products of float32 matrices run without TF32. Set torch.backends.mudnn.allow_tf32 = True if their "
+            "Products of float32 matrices run without TF32. Set torch.backends.musa.matmul.allow_tf32 = True if their "
             "accuracy allows it."
         )
 
     @property
     def skip(self) -> bool:
         """Only on a card that has TF32, and with shapes recorded."""
-        return super().skip or not is_tf32_supported() or not self.prof.record_shapes or _allows_tf32()
+        return super().skip or not is_tf32_supported() or not self.prof.record_shapes
 
     def match(self, event: Any) -> bool:
-        """Whether `event` is a product of float32 matrices on a card."""
-        if event.name not in ("aten::mm", "aten::bmm", "aten::addmm"):
+        """Whether `event` is a product of float32 matrices on a card, made while TF32 was off."""
+        if event.name not in ("aten::mm", "aten::bmm", "aten::addmm") or event.extra_fields.allow_tf32_cublas:
             return False
         inputs = [given for given in event.extra_fields.inputs if hasattr(given, "dtype")]
         return bool(inputs) and all(
