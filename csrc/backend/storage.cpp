@@ -1,14 +1,18 @@
 #include "backend/storage.h"
 
+#include <ATen/Context.h>
 #include <c10/core/CPUAllocator.h>
 
+#include <atomic>
 #include <cstring>
 #include <typeinfo>
 
 #include "backend/runtime/caching_allocator.h"
 #include "backend/runtime/check.h"
 #include "backend/runtime/device.h"
+#include "backend/runtime/host_allocator.h"
 #include "backend/runtime/stream.h"
+#include "backend/unified_host_memory.h"
 #include "musart/musart_races.h"
 
 namespace musa {
@@ -22,12 +26,26 @@ MUSA_FAST_TLS c10::DeviceIndex scope_device = 0;
 
 c10::Allocator* host = nullptr;  // the CPU allocator in force before ours
 
+std::atomic<bool> unified{false};  // host tensors are page-locked
+std::atomic<bool> ever_unified{false};
+
 void release(void* pointer) {
   if (musart::is_alias_pointer(pointer)) {
     free_block(musart::to_device(pointer));
+  } else if (C10_UNLIKELY(ever_unified.load(std::memory_order_relaxed)) && is_pinned(pointer)) {
+    musaFreeHost(pointer);
   } else if (pointer != nullptr) {
     host->raw_deallocate(pointer);
   }
+}
+
+c10::DataPtr allocate_unified(size_t nbytes) {
+  void* pointer = nullptr;
+  if (nbytes > 0) {
+    ensure_initialized();
+    MUSA_CHECK(musaMallocHost(&pointer, nbytes));
+  }
+  return {pointer, pointer, &release, c10::Device(c10::kCPU)};
 }
 
 c10::DataPtr allocate_alias(size_t nbytes, c10::DeviceIndex device, musaStream_t stream) {
@@ -42,7 +60,7 @@ class SwitchingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t nbytes) override {
     if (C10_LIKELY(scope_stream == nullptr)) {
-      return host->allocate(nbytes);
+      return C10_UNLIKELY(unified.load(std::memory_order_relaxed)) ? allocate_unified(nbytes) : host->allocate(nbytes);
     }
     return allocate_alias(nbytes, scope_device, scope_stream);
   }
@@ -156,6 +174,16 @@ void resize_storage(const c10::Storage& storage, size_t nbytes) {
     impl->set_nbytes(nbytes);
   }
 }
+
+void set_unified_host_memory(bool on) {
+  if (on) {
+    at::globalContext().lazyInitDevice(kMusa);  // else torch takes no memory for pinned
+    ever_unified.store(true);
+  }
+  unified.store(on);
+}
+
+bool is_unified_host_memory() { return unified.load(); }
 
 AllocateOnCard::AllocateOnCard(c10::DeviceIndex device, musaStream_t stream)
     : outer_stream_(scope_stream), outer_device_(scope_device) {

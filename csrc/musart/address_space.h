@@ -17,6 +17,7 @@ class AddressSpace {
     size_t size;    // what was asked for, rounded up to 512: counts against the capacity
     size_t extent;  // addresses taken, at least `size`
     int fd;         // the file behind a shareable block, else -1
+    bool reserved = false;  // addresses alone: memory is mapped and unmapped in pieces
   };
 
   explicit AddressSpace(size_t size);
@@ -25,6 +26,8 @@ class AddressSpace {
   size_t allocate(const Block& block, size_t alignment);
   // Removes the block that begins at `offset`; false when none does.
   bool free(size_t offset, Block* block);
+  // Bytes of the largest hole.
+  size_t largest_hole() const { return holes_by_size_.empty() ? 0 : holes_by_size_.rbegin()->first; }
   // The block that contains `offset`; kNone when there is none.
   size_t find(size_t offset, Block* block) const;
 

@@ -5,6 +5,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "musart/accounting.h"
 #include "musart/arena.h"
 #include "musart/clock.h"
@@ -13,6 +15,7 @@
 #include "musart/races.h"
 #include "musart/runtime.h"
 #include "musart/text.h"
+#include "musart/virtual_memory.h"
 
 namespace musart {
 namespace {
@@ -144,6 +147,14 @@ musaError_t check_device_range(const void* pointer, size_t bytes, const char* ca
         musaErrorInvalidValue, "%s: %s %p is an address of card musa:%d that isn't allocated", call, role, pointer,
         card.index);
   }
+  if (block.reserved) {
+    for (size_t chunk = offset / kChunk; chunk * kChunk < offset + bytes; ++chunk) {
+      if (card.chunk_users[chunk] > 0) continue;
+      return fail(
+          musaErrorInvalidValue, "%s: %s %p + %zu bytes reaches addresses of card musa:%d without memory behind them",
+          call, role, pointer, bytes, card.index);
+    }
+  }
   if (bytes > block.extent - (offset - start)) {
     return fail(
         musaErrorInvalidValue, "%s: %s %p + %zu bytes passes the end of its allocation of %zu bytes on card musa:%d",
@@ -151,6 +162,55 @@ musaError_t check_device_range(const void* pointer, size_t bytes, const char* ca
   }
   return musaSuccess;
 }
+
+namespace {
+
+// The reservation around [pointer, pointer + size), with its card locked by the caller.
+musaError_t check_reserved(Card& card, size_t offset, size_t size, const void* pointer, const char* call) {
+  if (offset % kChunk != 0 || size % kChunk != 0 || size == 0) {
+    return fail(musaErrorInvalidValue, "%s: %p + %zu bytes is no multiple of 2 MiB", call, pointer, size);
+  }
+  AddressSpace::Block block;
+  const size_t start = card.addresses->find(offset, &block);
+  if (start == AddressSpace::kNone || !block.reserved || size > block.extent - (offset - start)) {
+    return fail(musaErrorInvalidValue, "%s: %p + %zu bytes was not reserved", call, pointer, size);
+  }
+  return musaSuccess;
+}
+
+// Are all chunks of the range with memory (or all without)?
+bool all_mapped(const Card& card, size_t offset, size_t size, bool mapped) {
+  for (size_t chunk = offset / kChunk; chunk < (offset + size) / kChunk; ++chunk) {
+    if ((card.chunk_users[chunk] > 0) != mapped) return false;
+  }
+  return true;
+}
+
+musaError_t map_memory(Card& card, size_t offset, size_t size, const void* pointer) {
+  accounting::Usage usage;
+  if (!accounting::acquire(card.physical, size, card.figures.memory, &usage)) return fail_full(card, size, usage);
+  musaError_t status = check_host_memory(size, card.index);
+  if (status == musaSuccess) {
+    const std::lock_guard<std::mutex> lock(card.memory_mutex);
+    status = check_reserved(card, offset, size, pointer, "musaSimMapMemory");
+    if (status == musaSuccess && !all_mapped(card, offset, size, false)) {
+      status = fail(musaErrorInvalidValue, "musaSimMapMemory: %p + %zu bytes has memory already", pointer, size);
+    }
+    if (status == musaSuccess && !enter_chunks(card, offset, {size, size, -1})) {
+      const int error = errno;
+      leave_chunks(card, offset, size);
+      status = fail_commit(card, size, error);
+    }
+  }
+  if (status != musaSuccess) {
+    accounting::release(card.physical, size);
+    return status;
+  }
+  advance_host(card.figures.alloc_ns);
+  return musaSuccess;
+}
+
+}  // namespace
 
 bool find_allocation_now(uintptr_t address, uintptr_t* start, size_t* size) {
   Card& card = *cards[device_of(reinterpret_cast<void*>(address))];
@@ -197,6 +257,9 @@ musaError_t musaFree(void* pointer) {
   musart::AddressSpace::Block block;
   {
     const std::lock_guard<std::mutex> lock(card.memory_mutex);
+    if (card.addresses->find(offset, &block) == offset && block.reserved) {
+      return fail(musaErrorInvalidValue, "musaFree: %p was reserved, not allocated; musaSimFreeAddresses", pointer);
+    }
     if (!card.addresses->free(offset, &block)) {
       return fail(musaErrorInvalidValue, "musaFree: no allocation begins at %p (freed twice?)", pointer);
     }
@@ -206,6 +269,73 @@ musaError_t musaFree(void* pointer) {
   if (block.fd >= 0) close(block.fd);
   musart::accounting::release(card.physical, block.size);
   musart::advance_host(card.figures.alloc_ns);
+  return musaSuccess;
+}
+
+musaError_t musaSimReserveAddresses(void** pointer, size_t* size, size_t least) {
+  MUSART_TRY(musart::ready());
+  if (pointer == nullptr || size == nullptr) {
+    return fail(musaErrorInvalidValue, "musaSimReserveAddresses: pointer or size is NULL");
+  }
+  Card& card = musart::current_card();
+  const std::lock_guard<std::mutex> lock(card.memory_mutex);
+  const size_t most = card.addresses->largest_hole() / 2 / musart::kChunk * musart::kChunk;
+  *size = std::min(*size, most);
+  const size_t offset = *size < least || *size == 0 ? musart::AddressSpace::kNone
+                                                    : card.addresses->allocate({0, *size, -1, true}, musart::kChunk);
+  if (offset == musart::AddressSpace::kNone) {
+    return fail(musaErrorMemoryAllocation, "card musa:%d has too few addresses left in one piece", card.index);
+  }
+  *pointer = reinterpret_cast<void*>(musart::address_of(card, offset));
+  return musaSuccess;
+}
+
+musaError_t musaSimMapMemory(void* pointer, size_t size) {
+  MUSART_TRY(musart::ready());
+  if (!musart::is_device_pointer(pointer)) {
+    return fail(musaErrorInvalidValue, "musaSimMapMemory: %p is no device address", pointer);
+  }
+  Card& card = *musart::cards[musart::device_of(pointer)];
+  return musart::map_memory(card, reinterpret_cast<uintptr_t>(pointer) - musart::address_of(card, 0), size, pointer);
+}
+
+musaError_t musaSimUnmapMemory(void* pointer, size_t size) {
+  MUSART_TRY(musart::ready());
+  if (!musart::is_device_pointer(pointer)) {
+    return fail(musaErrorInvalidValue, "musaSimUnmapMemory: %p is no device address", pointer);
+  }
+  Card& card = *musart::cards[musart::device_of(pointer)];
+  const size_t offset = reinterpret_cast<uintptr_t>(pointer) - musart::address_of(card, 0);
+  {
+    const std::lock_guard<std::mutex> lock(card.memory_mutex);
+    MUSART_TRY(musart::check_reserved(card, offset, size, pointer, "musaSimUnmapMemory"));
+    if (!musart::all_mapped(card, offset, size, true)) {
+      return fail(musaErrorInvalidValue, "musaSimUnmapMemory: %p + %zu bytes has no memory", pointer, size);
+    }
+    if (musart::watches_races()) musart::races::forget_memory(pointer, size);
+    musart::leave_chunks(card, offset, size);
+  }
+  musart::accounting::release(card.physical, size);
+  musart::advance_host(card.figures.alloc_ns);
+  return musaSuccess;
+}
+
+musaError_t musaSimFreeAddresses(void* pointer) {
+  MUSART_TRY(musart::ready());
+  if (!musart::is_device_pointer(pointer)) {
+    return fail(musaErrorInvalidValue, "musaSimFreeAddresses: %p is no device address", pointer);
+  }
+  Card& card = *musart::cards[musart::device_of(pointer)];
+  const size_t offset = reinterpret_cast<uintptr_t>(pointer) - musart::address_of(card, 0);
+  const std::lock_guard<std::mutex> lock(card.memory_mutex);
+  musart::AddressSpace::Block block;
+  if (card.addresses->find(offset, &block) != offset || !block.reserved) {
+    return fail(musaErrorInvalidValue, "musaSimFreeAddresses: no reservation begins at %p", pointer);
+  }
+  if (!musart::all_mapped(card, offset, block.extent, false)) {
+    return fail(musaErrorInvalidValue, "musaSimFreeAddresses: memory is still behind %p", pointer);
+  }
+  card.addresses->free(offset, &block);
   return musaSuccess;
 }
 

@@ -1,20 +1,22 @@
 // Memory: what torch.accelerator doesn't offer.
+#include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/csrc/Exceptions.h>
 
 #include <tuple>
 
+#include "backend/runtime/allocator/config.h"
+#include "backend/runtime/allocator/custom_allocator.h"
 #include "backend/runtime/caching_allocator.h"
 #include "backend/runtime/check.h"
 #include "backend/runtime/device.h"
+#include "backend/unified_host_memory.h"
 #include "python/bindings.h"
 
 namespace py = pybind11;
 
 namespace musa::python {
 namespace {
-
-constexpr c10::MempoolId_t kDefault{0, 0};
 
 std::tuple<size_t, size_t> memory_info(c10::DeviceIndex device) {
   ensure_initialized();
@@ -76,56 +78,70 @@ py::dict statistics(c10::DeviceIndex device) {
   return result;
 }
 
-py::dict block_entry(const c10::CachingDeviceAllocator::BlockInfo& block, size_t address) {
+py::dict stat_entry(const c10::CachingAllocator::DurationStat& stat) {
   py::dict entry;
-  entry["address"] = address;
-  entry["size"] = block.size;
-  entry["requested_size"] = block.requested_size;
-  entry["state"] = block.allocated ? "active_allocated" : (block.active ? "active_pending_free" : "inactive");
-  entry["frames"] = py::list();
+  entry["total"] = stat.total;
+  entry["max"] = stat.max;
+  entry["min"] = stat.min;
+  entry["count"] = stat.count;
+  entry["avg"] = stat.count == 0 ? 0.0 : static_cast<double>(stat.total) / static_cast<double>(stat.count);
   return entry;
 }
 
-/// One dict a segment, with the keys of torch.cuda.memory_snapshot().
-py::list snapshot(c10::MempoolId_t id) {
-  std::vector<c10::CachingDeviceAllocator::SegmentInfo> segments;
+/// The keys of torch.cuda.host_memory_stats_as_nested_dict().
+py::dict host_statistics() {
+  at::HostStats stats;
   {
     const py::gil_scoped_release no_gil;
-    segments = memory_segments(id);
+    stats = at::getHostAllocator(kMusa)->get_stats();
   }
-  py::list result;
-  for (const auto& segment : segments) {
-    py::list blocks;
-    size_t address = segment.address;
-    for (const auto& block : segment.blocks) {
-      blocks.append(block_entry(block, address));
-      address += block.size;
-    }
-    py::dict entry;
-    entry["device"] = segment.device;
-    entry["address"] = segment.address;
-    entry["total_size"] = segment.total_size;
-    entry["allocated_size"] = segment.allocated_size;
-    entry["active_size"] = segment.active_size;
-    entry["requested_size"] = segment.requested_size;
-    entry["stream"] = reinterpret_cast<uintptr_t>(segment.stream);
-    entry["segment_type"] = segment.is_large ? "large" : "small";
-    entry["segment_pool_id"] = segment.owner_private_pool_id;
-    entry["is_expandable"] = segment.is_expandable;
-    entry["frames"] = py::list();
-    entry["blocks"] = std::move(blocks);
-    result.append(std::move(entry));
-  }
+  py::dict result;
+  result["allocations"] = stat_entry(stats.allocations);
+  result["allocated_bytes"] = stat_entry(stats.allocated_bytes);
+  result["active_requests"] = stat_entry(stats.active_requests);
+  result["active_bytes"] = stat_entry(stats.active_bytes);
+  result["host_alloc_time"] = stat_entry(stats.host_alloc_time);
+  result["host_free_time"] = stat_entry(stats.host_free_time);
+  result["num_host_alloc"] = stats.num_host_alloc;
+  result["num_host_free"] = stats.num_host_free;
   return result;
+}
+
+uintptr_t raw_allocate(size_t bytes, c10::DeviceIndex device, uintptr_t stream) {
+  ensure_initialized();
+  return reinterpret_cast<uintptr_t>(allocate_block(bytes, device, reinterpret_cast<musaStream_t>(stream)));
+}
+
+void raw_free(uintptr_t address) {
+  void* pointer = reinterpret_cast<void*>(address);
+  TORCH_CHECK_VALUE(
+      !pointer || block_size(pointer) > 0, "MUSA: ", pointer,
+      " is no block of the caching allocator, or was freed already.");
+  free_block(pointer);
 }
 
 }  // namespace
 
 void bind_memory(py::module_& module) {
   using torch::wrap_pybind_function;
+  using torch::wrap_pybind_function_no_gil;
   module.def("_memory_info", wrap_pybind_function(memory_info));
   module.def("_memory_stats", wrap_pybind_function(statistics));
-  module.def("_memory_snapshot", wrap_pybind_function(snapshot), py::arg("mempool_id") = kDefault);
+  module.def("_host_memory_stats", wrap_pybind_function(host_statistics));
+  module.def("_reset_accumulated_host_memory_stats", wrap_pybind_function_no_gil([] {
+               at::getHostAllocator(kMusa)->reset_accumulated_stats();
+             }));
+  module.def("_reset_peak_host_memory_stats", wrap_pybind_function_no_gil([] {
+               at::getHostAllocator(kMusa)->reset_peak_stats();
+             }));
+  module.def("_empty_host_cache", wrap_pybind_function_no_gil([] { at::getHostAllocator(kMusa)->empty_cache(); }));
+  module.def("_raw_allocate", wrap_pybind_function_no_gil(raw_allocate));
+  module.def("_raw_free", wrap_pybind_function_no_gil(raw_free));
+  module.def("_set_allocator_settings", wrap_pybind_function(allocator::apply_settings));
+  module.def("_set_unified_host_memory", wrap_pybind_function(set_unified_host_memory));
+  module.def("_is_unified_host_memory", wrap_pybind_function(is_unified_host_memory));
+  module.def("_enable_caching", wrap_pybind_function(enable_caching));
+  module.def("_is_caching_enabled", wrap_pybind_function(is_caching_enabled));
   module.def("_set_memory_fraction", wrap_pybind_function([](double fraction, c10::DeviceIndex device) {
                ensure_initialized();
                set_memory_fraction(fraction, device);

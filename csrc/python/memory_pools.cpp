@@ -5,6 +5,7 @@
 
 #include <unordered_set>
 
+#include "backend/runtime/allocator/custom_allocator.h"
 #include "backend/runtime/allocator/private_pools.h"
 #include "backend/runtime/device.h"
 #include "backend/runtime/stream.h"
@@ -52,12 +53,26 @@ void begin_on_current_stream(c10::DeviceIndex device, c10::MempoolId_t id) {
 void bind_memory_pools(py::module_& module) {
   using torch::wrap_pybind_function;
   using torch::wrap_pybind_function_no_gil;
+  py::class_<CustomAllocator, std::shared_ptr<CustomAllocator>>(module, "_CustomAllocator");
+  module.def("_custom_allocator", wrap_pybind_function([](uintptr_t allocate, uintptr_t free) {
+               return std::make_shared<CustomAllocator>(
+                   reinterpret_cast<CustomAllocator::Allocate*>(allocate),
+                   reinterpret_cast<CustomAllocator::Free*>(free));
+             }));
+  module.def("_change_current_allocator", wrap_pybind_function([](std::shared_ptr<CustomAllocator> allocator) {
+               change_current_allocator(std::move(allocator));
+             }));
+  module.def("_current_allocator", wrap_pybind_function([] {
+               return std::const_pointer_cast<CustomAllocator>(current_custom_allocator());
+             }));
   py::class_<MemPool>(module, "_MemPool")
       .def(
-          py::init([](bool use_on_oom, bool no_split, std::optional<c10::MempoolId_t> id) {
-            return std::make_unique<MemPool>(PoolTraits{use_on_oom, !no_split}, id);
+          py::init([](std::shared_ptr<CustomAllocator> allocator, bool use_on_oom, bool no_split,
+                      std::optional<c10::MempoolId_t> id) {
+            return std::make_unique<MemPool>(PoolTraits{std::move(allocator), use_on_oom, !no_split}, id);
           }),
-          py::arg("use_on_oom") = false, py::arg("no_split") = false, py::arg("id") = py::none())
+          py::arg("allocator") = py::none(), py::arg("use_on_oom") = false, py::arg("no_split") = false,
+          py::arg("id") = py::none())
       .def_property_readonly("id", &MemPool::id)
       .def_property_readonly("device", &MemPool::device)
       .def("use_count", &MemPool::use_count);

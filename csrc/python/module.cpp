@@ -13,6 +13,7 @@ PYBIND11_MODULE(_C, module) {
   musa::python::bind_device(module);
   musa::python::bind_streams(module);
   musa::python::bind_memory(module);
+  musa::python::bind_memory_history(module);
   musa::python::bind_memory_pools(module);
   musa::python::bind_allocator_stress(module);
   musa::python::bind_random(module);

@@ -81,9 +81,25 @@ from torch_musa_sim.musa.management import (
     utilization,
 )
 from torch_musa_sim.musa.memory import (
+    MemPool,
+    MemPoolContext,
+    MUSAPluggableAllocator,
+    _dump_snapshot,
+    _record_memory_history,
+    _set_allocator_settings,
+    _snapshot,
+    caching_allocator_alloc,
+    caching_allocator_delete,
+    caching_allocator_disabled,
+    caching_allocator_enable,
+    change_current_allocator,
     empty_cache,
+    empty_host_cache,
     get_allocator_backend,
     get_per_process_memory_fraction,
+    graph_pool_handle,
+    host_memory_stats,
+    host_memory_stats_as_nested_dict,
     max_memory_allocated,
     max_memory_cached,
     max_memory_reserved,
@@ -93,15 +109,19 @@ from torch_musa_sim.musa.memory import (
     memory_reserved,
     memory_snapshot,
     memory_stats,
+    memory_stats_all,
     memory_stats_as_nested_dict,
     memory_summary,
+    reset_accumulated_host_memory_stats,
     reset_accumulated_memory_stats,
     reset_max_memory_allocated,
     reset_max_memory_cached,
+    reset_peak_host_memory_stats,
     reset_peak_memory_stats,
     set_per_process_memory_fraction,
+    use_mem_pool,
+    use_unified_cpu_allocator,
 )
-from torch_musa_sim.musa.memory_pools import MemPool, MemPoolContext, graph_pool_handle, use_mem_pool
 from torch_musa_sim.musa.operators import OperatorStatistics, op_statistics, reset_op_statistics
 from torch_musa_sim.musa.random import (
     _get_rng_state_offset,
@@ -135,7 +155,17 @@ DeferredCudaCallError = DeferredMusaCallError
 has_half = True
 has_magma = False
 
-_INTERNAL_MODULES = {"architecture", "attributes", "device", "initialization", "management", "memory_pools", "stream"}
+_INTERNAL_MODULES = {
+    "architecture",
+    "attributes",
+    "device",
+    "initialization",
+    "management",
+    "memory_allocators",
+    "memory_history",
+    "memory_pools",
+    "stream",
+}
 __all__ = [
     name
     for name, value in list(globals().items())

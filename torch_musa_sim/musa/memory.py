@@ -1,6 +1,7 @@
 """Memory of the cards: what is allocated, what is reserved, what is free. Sizes are bytes."""
 
 import math
+import warnings
 from collections import OrderedDict
 from typing import Any
 
@@ -8,6 +9,89 @@ import torch
 
 from torch_musa_sim import _C
 from torch_musa_sim.musa._utils import DeviceLike, _get_device_index
+from torch_musa_sim.musa.memory_allocators import (
+    MUSAPluggableAllocator,
+    _get_current_allocator,
+    _MUSAAllocator,
+    _set_allocator_settings,
+    caching_allocator_alloc,
+    caching_allocator_delete,
+    caching_allocator_disabled,
+    caching_allocator_enable,
+    change_current_allocator,
+    get_allocator_backend,
+    use_unified_cpu_allocator,
+)
+from torch_musa_sim.musa.memory_history import (
+    _allocation_traceback,
+    _dump_snapshot,
+    _get_memory_metadata,
+    _musa_attach_out_of_memory_observer,
+    _record_memory_history,
+    _record_memory_history_impl,
+    _record_memory_history_legacy,
+    _save_memory_usage,
+    _save_segment_usage,
+    _select_format_flamegraph,
+    _set_memory_metadata,
+    _snapshot,
+    memory_snapshot,
+)
+from torch_musa_sim.musa.memory_pools import MemPool, MemPoolContext, graph_pool_handle, use_mem_pool
+
+__all__ = [
+    "MUSAPluggableAllocator",
+    "MemPool",
+    "MemPoolContext",
+    "_MUSAAllocator",
+    "_allocation_traceback",
+    "_dump_snapshot",
+    "_get_current_allocator",
+    "_get_memory_metadata",
+    "_musa_attach_out_of_memory_observer",
+    "_record_memory_history",
+    "_record_memory_history_impl",
+    "_record_memory_history_legacy",
+    "_save_memory_usage",
+    "_save_segment_usage",
+    "_select_format_flamegraph",
+    "_set_allocator_settings",
+    "_set_memory_metadata",
+    "_snapshot",
+    "caching_allocator_alloc",
+    "caching_allocator_delete",
+    "caching_allocator_disabled",
+    "caching_allocator_enable",
+    "change_current_allocator",
+    "empty_cache",
+    "empty_host_cache",
+    "get_allocator_backend",
+    "get_per_process_memory_fraction",
+    "graph_pool_handle",
+    "host_memory_stats",
+    "host_memory_stats_as_nested_dict",
+    "max_memory_allocated",
+    "max_memory_cached",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory_allocated",
+    "memory_cached",
+    "memory_reserved",
+    "memory_snapshot",
+    "memory_stats",
+    "memory_stats_all",
+    "memory_stats_as_nested_dict",
+    "memory_summary",
+    "reset_accumulated_host_memory_stats",
+    "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
+    "reset_peak_host_memory_stats",
+    "reset_peak_memory_stats",
+    "set_per_process_memory_fraction",
+    "use_mem_pool",
+    "use_unified_cpu_allocator",
+]
 
 
 def memory_stats(device: DeviceLike = None) -> "OrderedDict[str, Any]":
@@ -80,13 +164,20 @@ def reset_accumulated_memory_stats(device: DeviceLike = None) -> None:
 
 
 def reset_max_memory_allocated(device: DeviceLike = None) -> None:
-    """CUDA's older name of `reset_peak_memory_stats`."""
+    """CUDA's older name of `reset_peak_memory_stats`; warns, as CUDA's does, that it resets every peak."""
+    _warn_all_peaks("reset_max_memory_allocated")
     reset_peak_memory_stats(device)
 
 
 def reset_max_memory_cached(device: DeviceLike = None) -> None:
-    """CUDA's older name of `reset_peak_memory_stats`."""
+    """CUDA's older name of `reset_peak_memory_stats`; warns, as CUDA's does, that it resets every peak."""
+    _warn_all_peaks("reset_max_memory_cached")
     reset_peak_memory_stats(device)
+
+
+def _warn_all_peaks(name: str) -> None:
+    text = f"torch.musa.{name} resets every peak; call torch.musa.reset_peak_memory_stats, which says so."
+    warnings.warn(text, FutureWarning, stacklevel=3)
 
 
 def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
@@ -117,57 +208,97 @@ def get_per_process_memory_fraction(device: DeviceLike = None) -> float:
     return _C._memory_fraction(_get_device_index(device, optional=True))
 
 
-def memory_snapshot(mempool_id: tuple[int, int] | None = None, include_traces: bool = True) -> list[dict[str, Any]]:
-    """Every segment with its blocks, one dict a segment, with the keys of torch.cuda.memory_snapshot().
+def memory_stats_all() -> "OrderedDict[str, Any]":
+    """`memory_stats` summed over every card."""
+    total: OrderedDict[str, Any] = OrderedDict()
+    for index in range(_C._device_count_checked()):
+        for key, value in memory_stats(index).items():
+            total[key] = total.get(key, 0) + value
+    return total
 
-    With the id of a `MemPool`, only that pool's segments. `include_traces` is CUDA's: the list holds no traces.
-    """
-    return _C._memory_snapshot(mempool_id or (0, 0)) if _C._is_initialized() else []
+
+def host_memory_stats() -> "OrderedDict[str, Any]":
+    """Statistics of page-locked host memory, flat, under torch.cuda's keys; times are microseconds."""
+    flat: list[tuple[str, Any]] = []
+    _flatten("", host_memory_stats_as_nested_dict(), flat)
+    return OrderedDict(sorted(flat))
 
 
-def get_allocator_backend() -> str:
-    """The allocator in use: always "native"."""
-    return "native"
+def host_memory_stats_as_nested_dict() -> dict[str, Any]:
+    """As `host_memory_stats`, one dict a level of the key; empty before the device was used."""
+    return _C._host_memory_stats() if _C._is_initialized() else {}
+
+
+def reset_accumulated_host_memory_stats() -> None:
+    """Sets the totals of `host_memory_stats` (allocated, freed, times) to zero."""
+    _C._reset_accumulated_host_memory_stats()
+
+
+def reset_peak_host_memory_stats() -> None:
+    """Lets every peak of `host_memory_stats` start again from the current value."""
+    _C._reset_peak_host_memory_stats()
+
+
+def empty_host_cache() -> None:
+    """Gives page-locked host memory that no tensor uses back to the system."""
+    _C._empty_host_cache()
 
 
 def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
-    """A table of `memory_stats`; `abbreviated` leaves out the rows of the large and the small pool."""
+    """`memory_stats` as a table in torch.cuda's form; `abbreviated` leaves out the rows of the two pools."""
     index = _get_device_index(device, optional=True)
     stats = memory_stats(index)
-    pools = (
-        [("all", "")] if abbreviated else [("all", ""), ("large_pool", "  large pool"), ("small_pool", "  small pool")]
-    )
-    columns = ("current", "peak", "allocated", "freed")
-    rule = "-" * 77
+    double, single = "=" * _TABLE_WIDTH, "-" * _TABLE_WIDTH
+    ooms = f"{'':12}MUSA OOMs: {stats['num_ooms']:<12d}"
     lines = [
-        f"Memory of musa:{index} ({_C._device_properties(index).name}); "
-        f"out of memory: {stats['num_ooms']}, retries: {stats['num_alloc_retries']}",
-        rule,
-        f"{'':<25}{'now':>13}{'peak':>13}{'allocated':>13}{'freed':>13}",
+        double,
+        f"{'':18}PyTorch MUSA memory summary, device ID {index}",
+        single,
+        f"{ooms} | {'':7}musaMalloc retries: {stats['num_alloc_retries']}",
+        double,
+        "        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed",
     ]
-    for kind, title, show in _SUMMARY_ROWS:
-        lines.append(rule)
-        for pool, indented in pools:
-            cells = "".join(f"{show(stats[f'{kind}.{pool}.{column}']):>13}" for column in columns)
-            lines.append(f"{indented or title:<25}{cells}")
-    return "\n".join([*lines, rule, ""])
+    pools = [("all", "")] + ([] if abbreviated else [("large_pool", "large"), ("small_pool", "small")])
+    for kind, title, units in _SUMMARY_ROWS:
+        lines.append(single)
+        whole = [stats[f"{kind}.all.{column}"] for column in _COLUMNS]
+        for pool, name in pools:
+            values = [stats[f"{kind}.{pool}.{column}"] for column in _COLUMNS]
+            lines.append(_summary_row(f"      from {name} pool" if name else title, values, whole, units))
+    for kind, title in (
+        ("oversize_allocations", "Oversize allocations"),
+        ("oversize_segments", "Oversize GPU segments"),
+    ):
+        values = [stats[f"{kind}.{column}"] for column in _COLUMNS]
+        lines += [single, _summary_row(title, values, values, _COUNTS)]
+    lines.append(double)
+    return "".join(f"|{line:<{_TABLE_WIDTH}}|\n" for line in lines)
 
 
-def _size_text(size: int) -> str:
-    value, units = float(size), ["B", "KiB", "MiB", "GiB", "TiB"]
-    while value >= 1024 and len(units) > 1:
-        value, units = value / 1024, units[1:]
-    return f"{value:.0f} {units[0]}" if units[0] == "B" else f"{value:.1f} {units[0]}"
-
-
+_TABLE_WIDTH = 75
+_COLUMNS = ("current", "peak", "allocated", "freed")
+_BYTES = (6, 1024, 768 * 1024, ("B  ", "KiB", "MiB", "GiB", "TiB", "PiB"))  # digits, step, largest shown, units
+_COUNTS = (7, 1000, 750 * 1000, ("  ", "K ", "M "))
 _SUMMARY_ROWS = (
-    ("allocated_bytes", "Allocated memory", _size_text),
-    ("active_bytes", "Active memory", _size_text),
-    ("requested_bytes", "Requested memory", _size_text),
-    ("reserved_bytes", "Reserved memory", _size_text),
-    ("inactive_split_bytes", "Non-releasable memory", _size_text),
-    ("allocation", "Allocations", str),
-    ("active", "Active blocks", str),
-    ("segment", "Segments", str),
-    ("inactive_split", "Non-releasable blocks", str),
+    ("allocated_bytes", "Allocated memory", _BYTES),
+    ("active_bytes", "Active memory", _BYTES),
+    ("requested_bytes", "Requested memory", _BYTES),
+    ("reserved_bytes", "GPU reserved memory", _BYTES),
+    ("inactive_split_bytes", "Non-releasable memory", _BYTES),
+    ("allocation", "Allocations", _COUNTS),
+    ("active", "Active allocs", _COUNTS),
+    ("segment", "GPU reserved segments", _COUNTS),
+    ("inactive_split", "Non-releasable allocs", _COUNTS),
 )
+
+
+def _summary_row(title: str, values: list[int], scales: list[int], units: tuple[int, int, int, tuple[str, ...]]) -> str:
+    """One line of the table; each value in the unit that suits the value of `scales` in its column."""
+    digits, step, largest, names = units
+    cells = []
+    for value, scale in zip(values, scales, strict=True):
+        power = 0
+        while scale / step**power >= largest and power + 1 < len(names):
+            power += 1
+        cells.append(f"{value // step**power:{digits}d} {names[power]}")
+    return f" {title:<21} | {' | '.join(cells)} "

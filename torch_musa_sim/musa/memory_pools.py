@@ -7,19 +7,23 @@ from typing import Any
 
 from torch_musa_sim import _C
 from torch_musa_sim.musa._utils import DeviceLike, _get_device_index
-from torch_musa_sim.musa.memory import memory_snapshot
+from torch_musa_sim.musa.memory_allocators import _MUSAAllocator
+from torch_musa_sim.musa.memory_history import memory_snapshot
 
 
 class MemPool(_C._MemPool):
     """Memory that serves only what is allocated under `use_mem_pool(pool)` or captured with `pool=pool.id`.
 
+    allocator: where segments come from (`MUSAPluggableAllocator(...)` or its `.allocator()`; default: the card).
     `use_on_oom` lets other requests take free blocks of the pool before they fail for lack of memory; `no_split` gives
     each request a whole segment. When the object goes, so does its memory that no tensor uses; memory of living
     tensors follows with the first `empty_cache` after they died.
     """
 
     def __init__(self, allocator: Any = None, use_on_oom: bool = False, no_split: bool = False) -> None:
-        super().__init__(use_on_oom, no_split)
+        if isinstance(allocator, _MUSAAllocator):
+            allocator = allocator.allocator()
+        super().__init__(allocator, use_on_oom, no_split)
         self._allocator = allocator
 
     @property

@@ -12,6 +12,7 @@
 #include "backend/runtime/allocator/card_pool.h"
 #include "backend/runtime/allocator/config.h"
 #include "backend/runtime/allocator/detours.h"
+#include "backend/runtime/allocator/history.h"
 #include "backend/runtime/allocator/thread_bins.h"
 #include "backend/runtime/check.h"
 #include "backend/runtime/device.h"
@@ -100,6 +101,29 @@ void* hand_out_told(Block* block, size_t requested, allocator::LiveStats& stats)
   return address;
 }
 
+Block* pop_binned(CardPool& pool, size_t size, musaStream_t stream) {
+  if (size <= kBinMaxBytes) {
+    if (BinSet* bins = allocator::bins_for(&pool, &pool.live(), pool.device(), stream)) {
+      return bins->pop(BinSet::bin_of(size));
+    }
+  }
+  return nullptr;
+}
+
+void* allocate_detoured(CardPool& pool, size_t size, size_t nbytes, musaStream_t stream) {
+  const allocator::HistoryScope scope(allocator::HistoryScope::For::kAllocation);
+  Block* block = pool.take_detoured(size, nbytes, stream);
+  if (!block) {
+    block = pop_binned(pool, size, stream);
+  }
+  if (!block) {
+    block = pool.take(size, nbytes, stream);
+  }
+  void* address = hand_out_told(block, nbytes, pool.live());
+  allocator::trace_allocated(block);
+  return address;
+}
+
 C10_NOINLINE void* allocate_slowly(size_t nbytes, c10::DeviceIndex device, musaStream_t stream) {
   if (nbytes == 0) {
     return nullptr;
@@ -109,17 +133,11 @@ C10_NOINLINE void* allocate_slowly(size_t nbytes, c10::DeviceIndex device, musaS
     MUSA_CHECK(musaSimDefaultStream(device, &stream));
   }
   const size_t size = rounded_size(nbytes);
-  if (allocator::has_detour(allocator::Detour::kRouted)) {
-    if (Block* block = pool.take_routed(size, nbytes, stream)) {
-      return hand_out_told(block, nbytes, pool.live());
-    }
+  if (allocator::any_detour()) {
+    return allocate_detoured(pool, size, nbytes, stream);
   }
-  if (size <= kBinMaxBytes) {
-    if (BinSet* bins = allocator::bins_for(&pool, &pool.live(), device, stream)) {
-      if (Block* block = bins->pop(BinSet::bin_of(size))) {
-        return hand_out_told(block, nbytes, pool.live());
-      }
-    }
+  if (Block* block = pop_binned(pool, size, stream)) {
+    return hand_out_told(block, nbytes, pool.live());
   }
   return hand_out_told(pool.take(size, nbytes, stream), nbytes, pool.live());
 }
@@ -135,6 +153,14 @@ C10_NOINLINE void free_slowly(void* device_pointer, Block* block) noexcept {
     return;
   }
   CardPool& pool = *block->pool;
+  const allocator::HistoryScope scope(allocator::HistoryScope::For::kFree);
+  if (block->traits & allocator::kTraced) {
+    allocator::trace_free_requested(block);
+    if (!block->used_by) {
+      allocator::trace_free_completed(block);
+      allocator::forget_stack(block);
+    }
+  }
   retire(block, pool.live());
   if ((block->traits & allocator::kOfPrivatePool) == 0) {  // what a graph works on is used again after it was freed
     musaSimBlockFreed(device_pointer, block->size);
@@ -169,6 +195,14 @@ CardPool& card_pool(int device) {
       cards, cards == 1 ? " card." : " cards.");
   apply_config();
   return *create_pool(device);
+}
+
+void trace_living_blocks() {
+  for (int device = 0; device < kMaxCards; ++device) {
+    if (CardPool* pool = existing_pool(device)) {
+      pool->trace_living_blocks();
+    }
+  }
 }
 
 CardPool* existing_pool(int device) noexcept {

@@ -2,7 +2,9 @@
 
 #include <ATen/core/CachingHostAllocator.h>
 
+#include <chrono>
 #include <cstring>
+#include <mutex>
 
 #include "backend/runtime/check.h"
 #include "backend/runtime/device.h"
@@ -20,8 +22,21 @@ class PinnedCache final : public at::CachingHostAllocatorImpl<c10::Stream, Strea
   void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
 
  private:
-  void allocate_host_memory(size_t size, void** address) override { MUSA_CHECK(musaMallocHost(address, size)); }
-  void free_block(at::HostBlock<c10::Stream>* block) override { musaFreeHost(block->ptr_); }
+  void allocate_host_memory(size_t size, void** address) override {
+    const auto start = std::chrono::steady_clock::now();
+    MUSA_CHECK(musaMallocHost(address, size));
+    add_time(stats_.host_alloc_time, start);
+  }
+  void free_block(at::HostBlock<c10::Stream>* block) override {
+    const auto start = std::chrono::steady_clock::now();
+    musaFreeHost(block->ptr_);
+    add_time(stats_.host_free_time, start);
+  }
+  void add_time(c10::CachingAllocator::DurationStat& stat, std::chrono::steady_clock::time_point start) {
+    const auto spent = std::chrono::steady_clock::now() - start;
+    const std::lock_guard<std::mutex> lock(stats_.timing_mutex_);
+    stat.increase(std::chrono::duration_cast<std::chrono::microseconds>(spent).count());
+  }
   void record_stream(std::optional<std::vector<StreamMarker>>& markers, c10::Stream stream) override {
     markers->emplace_back(native_stream(stream));
   }

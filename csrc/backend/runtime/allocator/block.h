@@ -26,12 +26,15 @@ enum class BlockState : uint8_t {
   kBinned,    // in a thread's bin
   kAllocated,
   kDeferred,  // given back, but another stream may still use it
+  kUnmapped,  // addresses of an expandable segment, without memory
 };
 
 // What sends a block through the checked path when it is freed. No bit is set for almost every block.
 enum BlockTrait : uint8_t {
   kUsedElsewhere = 1,  // by streams other than its own
   kOfPrivatePool = 2,  // never lies in a thread's bin
+  kUncached = 4,       // a segment of its own, which goes back to where it came from at once
+  kTraced = 8,         // the history wants to know
 };
 
 // Written by whoever owns the block at the moment, also read by the owner of a neighbour; that needs no order.
@@ -64,6 +67,7 @@ struct Block {
   int16_t device = 0;
   PoolKind kind = PoolKind::kSmall;
   uint8_t traits = 0;  // of BlockTrait
+  bool expandable = false;  // a part of an expandable segment
   AtomicBlockState state;
 };
 

@@ -3,10 +3,12 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include <memory>
 #include <set>
 #include <tuple>
 
 #include "backend/runtime/allocator/block.h"
+#include "backend/runtime/allocator/custom_allocator.h"
 
 namespace musa::allocator {
 
@@ -33,6 +35,7 @@ struct BlockStore {
   size_t segments = 0;
   bool serves_when_full = false;  // lends free blocks to requests that would otherwise be out of memory
   bool splits = true;
+  std::shared_ptr<const CustomAllocator> source;  // where segments come from; nullptr: the card
 };
 
 }  // namespace musa::allocator

@@ -5,6 +5,9 @@
 #include <memory>
 
 #include "backend/runtime/allocator/block_index.h"
+#include "backend/runtime/allocator/config.h"
+#include "backend/runtime/allocator/detours.h"
+#include "backend/runtime/allocator/history.h"
 #include "backend/runtime/allocator/thread_bins.h"
 #include "backend/runtime/check.h"
 
@@ -20,9 +23,18 @@ size_t capacity_of(int device) {
   return card->memory;
 }
 
+// A piece of a segment, which can't go back to the card by itself.
+bool is_stuck(const Block* block) { return !block->expandable && (block->previous || block->next); }
+
 }  // namespace
 
-CardPool::CardPool(int device) : device_(device), capacity_(capacity_of(device)) {}
+CardPool::CardPool(int device) : device_(device), capacity_(capacity_of(device)) {
+  default_.source = current_custom_allocator();
+  if (const std::optional<double> fraction = configured_fraction()) {
+    fraction_ = *fraction;
+    fraction_set_ = true;
+  }
+}
 
 void CardPool::change(c10::CachingAllocator::StatArray& stat, PoolKind kind, int64_t amount) {
   for (const int index : {LiveStats::kAll, LiveStats::index_of(kind)}) {
@@ -35,11 +47,41 @@ void CardPool::change(c10::CachingAllocator::StatArray& stat, PoolKind kind, int
 }
 
 Block* CardPool::take(size_t size, size_t requested, musaStream_t stream) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return take_from(default_, size, requested, stream);
+  OutOfMemory facts;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (Block* block = take_from(default_, size, requested, stream, facts)) {
+      return block;
+    }
+  }
+  report_out_of_memory(facts, stream);
 }
 
-Block* CardPool::take_from(BlockStore& store, size_t size, size_t requested, musaStream_t stream) {
+Block* CardPool::take_detoured(size_t size, size_t requested, musaStream_t stream) {
+  OutOfMemory facts;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Block* block = nullptr;
+    if (BlockStore* store = routed_store(stream)) {
+      block = take_from(*store, size, requested, stream, facts);
+    } else if (has_detour(Detour::kUncached)) {
+      block = take_uncached(size, requested, stream);
+      if (!block) {
+        describe_out_of_memory(requested, facts);
+      }
+    } else {
+      return nullptr;
+    }
+    if (block) {
+      return block;
+    }
+  }
+  report_out_of_memory(facts, stream);
+}
+
+// The usual order of means: a free block, a new segment, what others can spare. nullptr when
+// none helped; `facts` then says why.
+Block* CardPool::take_from(BlockStore& store, size_t size, size_t requested, musaStream_t stream, OutOfMemory& facts) {
   const PoolKind kind = kind_of(size);
   ++tick_;
   reap_deferred();
@@ -51,6 +93,11 @@ Block* CardPool::take_from(BlockStore& store, size_t size, size_t requested, mus
   if (!block) {
     collect_garbage(size);
     block = grow(store, kind, size, stream);
+  }
+  if (!block && beyond_fraction_ && refuses_beyond_fraction()) {
+    ++counted_.num_oom_rejections;
+    describe_out_of_memory(requested, facts);
+    return nullptr;
   }
   if (!block) {
     ++counted_.num_alloc_retries;
@@ -66,7 +113,8 @@ Block* CardPool::take_from(BlockStore& store, size_t size, size_t requested, mus
     block = borrow(kind, size, stream);
   }
   if (!block) {
-    report_out_of_memory(requested);
+    describe_out_of_memory(requested, facts);
+    return nullptr;
   }
   split(block, size);
   if (block->size >= AcceleratorAllocatorConfig::max_split_size()) {
@@ -102,7 +150,7 @@ void CardPool::insert(Block* block) {
   block->state = BlockState::kFree;
   block->freed_at = tick_;
   block->store->free_blocks(block->kind).insert(block);
-  if (block->previous || block->next) {
+  if (is_stuck(block)) {
     change(counted_.inactive_split, block->kind, 1);
     change(counted_.inactive_split_bytes, block->kind, static_cast<int64_t>(block->size));
   }
@@ -110,7 +158,7 @@ void CardPool::insert(Block* block) {
 
 void CardPool::remove(Block* block) {
   block->store->free_blocks(block->kind).erase(block);
-  if (block->previous || block->next) {
+  if (is_stuck(block)) {
     change(counted_.inactive_split, block->kind, -1);
     change(counted_.inactive_split_bytes, block->kind, -static_cast<int64_t>(block->size));
   }
@@ -121,6 +169,11 @@ void CardPool::split(Block* block, size_t size) {
   if (block->size == size || !block->store->splits || block->size >= AcceleratorAllocatorConfig::max_split_size()) {
     return;
   }
+  insert(cut(block, size));
+}
+
+// Leaves `size` bytes in a block; the rest becomes a block of its own, in no set.
+Block* CardPool::cut(Block* block, size_t size) {
   Block* rest = new_block();
   rest->address = block->address + size;
   rest->size = block->size - size;
@@ -128,6 +181,7 @@ void CardPool::split(Block* block, size_t size) {
   rest->store = block->store;
   rest->kind = block->kind;
   rest->traits = block->traits & kOfPrivatePool;
+  rest->expandable = block->expandable;
   rest->previous = block;
   rest->next = block->next;
   if (rest->next) {
@@ -136,11 +190,15 @@ void CardPool::split(Block* block, size_t size) {
   block->next = rest;
   block->size = size;
   index_block(rest->address, rest);
-  insert(rest);
+  return rest;
 }
 
 // Merges a block that is in no set with its free neighbours and files the result.
 void CardPool::make_free(Block* block) {
+  if (block->traits & kUncached) {
+    drop_segment(block);
+    return;
+  }
   if (block->size >= AcceleratorAllocatorConfig::max_split_size()) {
     counted_.oversize_allocations.decrease(1);
   }
@@ -236,6 +294,10 @@ void CardPool::reap_deferred() {
       waiting.pop_front();
       if (--block->pending == 0) {
         live_.undeferred(block->kind, block->size);
+        if (block->traits & kTraced) {
+          trace_free_completed(block);
+          forget_stack(block);
+        }
         make_free(block);
       }
     }

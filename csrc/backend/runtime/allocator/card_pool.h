@@ -12,8 +12,11 @@
 #include <thread>
 #include <vector>
 
+#include "backend/runtime/allocator/block_index.h"
 #include "backend/runtime/allocator/block_store.h"
+#include "backend/runtime/allocator/expandable_segment.h"
 #include "backend/runtime/allocator/live_stats.h"
+#include "backend/runtime/allocator/out_of_memory.h"
 #include "backend/runtime/allocator/private_pools.h"
 #include "backend/runtime/stream_marker.h"
 
@@ -28,8 +31,9 @@ class CardPool {
 
   /// A block of `size` bytes (a multiple of 512), not yet counted as allocated. Throws c10::OutOfMemoryError.
   Block* take(size_t size, size_t requested, musaStream_t stream);
-  /// The same from the private pool that the calling thread's allocations on `stream` go to; nullptr when to none.
-  Block* take_routed(size_t size, size_t requested, musaStream_t stream);
+  /// The same where the detours lead: to the private pool that the calling thread's allocations on `stream` go to, or
+  /// past the cache. nullptr when to neither.
+  Block* take_detoured(size_t size, size_t requested, musaStream_t stream);
   /// A list of blocks from the bins (linked by bin_next); their frees are already counted.
   void take_back(Block* list) noexcept;
   /// A freed block that goes to no bin; counts the free.
@@ -62,6 +66,9 @@ class CardPool {
   void set_fraction(double fraction);
   double fraction();
 
+  /// The history is switched on: it wants to see the end of every block that is allocated now.
+  void trace_living_blocks();
+
  private:
   struct Deferred {
     StreamMarker marker;
@@ -77,11 +84,12 @@ class CardPool {
   };
 
   // Finding and shaping blocks (card_pool.cpp); the lock is held in all of these.
-  Block* take_from(BlockStore& store, size_t size, size_t requested, musaStream_t stream);
+  Block* take_from(BlockStore& store, size_t size, size_t requested, musaStream_t stream, OutOfMemory& facts);
   Block* best_fit(BlockStore& store, PoolKind kind, size_t size, musaStream_t stream);
   void insert(Block* block);
   void remove(Block* block);
   void split(Block* block, size_t size);
+  Block* cut(Block* block, size_t size);
   void defer_now(Block* block);
   void make_free(Block* block);
   void absorb(Block* list);
@@ -93,16 +101,49 @@ class CardPool {
 
   // Segments (card_segments.cpp).
   Block* grow(BlockStore& store, PoolKind kind, size_t size, musaStream_t stream);
-  Block* allocate_segment(BlockStore& store, PoolKind kind, size_t size, musaStream_t stream);
+  Block* allocate_segment(BlockStore& store, PoolKind kind, size_t size, size_t requested, musaStream_t stream);
   void release_segment(Block* block);
   void release_cached();
   void release_cached(BlockStore& store);
   void collect_garbage(size_t size);
-  [[noreturn]] void report_out_of_memory(size_t requested);
+  void drop_segment(Block* block);
+  void append_segment(
+      std::vector<c10::CachingDeviceAllocator::SegmentInfo>& segments, const Block* first, const Block* end);
+
+  // Expandable segments (card_expandable.cpp).
+  Block* grow_expandable(BlockStore& store, PoolKind kind, size_t size, musaStream_t stream);
+  Block* find_room(BlockStore& store, PoolKind kind, size_t size, musaStream_t stream);
+  Block* reserve_segment(BlockStore& store, PoolKind kind, size_t size, musaStream_t stream);
+  ExpandableSegment& segment_of(const Block* block);
+  void count_mapped(const Block* block, int64_t bytes);
+  bool map_front(Block* block, size_t size);
+  void unmap(Block* block);
+  void release_addresses(Block* block);
+  Block* take_uncached(size_t size, size_t requested, musaStream_t stream);
+  void describe_out_of_memory(size_t requested, OutOfMemory& facts);
+  [[noreturn]] void report_out_of_memory(const OutOfMemory& facts, musaStream_t stream);
+
+  /// Every block of every segment, segment by segment; the lock is held.
+  template <typename Visit>
+  void for_each_block(Visit visit) {
+    for (const auto& [address, bytes] : segments_) {
+      for_each_block_from(address, visit);
+    }
+    for (const auto& [address, segment] : expandable_) {
+      for_each_block_from(address, visit);
+    }
+  }
+  template <typename Visit>
+  void for_each_block_from(uintptr_t address, Visit visit) {
+    for (Block* block = find_block(reinterpret_cast<const void*>(address)); block; block = block->next) {
+      visit(block);
+    }
+  }
 
   // Private pools (card_private_pools.cpp).
   BlockStore* existing_store(c10::MempoolId_t id);
   BlockStore& held_store(c10::MempoolId_t id);
+  BlockStore* routed_store(musaStream_t stream);
   Block* borrow(PoolKind kind, size_t size, musaStream_t stream);
   void drop_if_gone(c10::MempoolId_t id);
   void change_private(c10::MempoolId_t id, PoolKind kind, int64_t amount);
@@ -121,11 +162,13 @@ class CardPool {
   int captures_ = 0;
   std::vector<Block*> held_back_;  // freed during a capture, used by other streams
   std::map<uintptr_t, size_t> segments_;  // address -> bytes
+  std::map<uintptr_t, ExpandableSegment> expandable_;
   std::map<musaStream_t, std::deque<Deferred>> deferred_;
   Block* spare_blocks_ = nullptr;
   uint64_t tick_ = 0;
   double fraction_ = 1.0;
   bool fraction_set_ = false;
+  bool beyond_fraction_ = false;  // why the last segment was refused
   musaError_t last_failure_ = musaSuccess;
   std::string last_failure_detail_;
 
@@ -137,6 +180,8 @@ class CardPool {
 
 /// The pool of a card, created with the first use. Throws for a card that isn't there.
 CardPool& card_pool(int device);
+/// trace_living_blocks of every pool.
+void trace_living_blocks();
 /// nullptr when the card has not been used.
 CardPool* existing_pool(int device) noexcept;
 

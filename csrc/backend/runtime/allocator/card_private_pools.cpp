@@ -64,6 +64,7 @@ int CardPool::uses(c10::MempoolId_t id) {
 void CardPool::set_traits(c10::MempoolId_t id, PoolTraits traits) {
   const std::lock_guard<std::mutex> lock(mutex_);
   BlockStore& store = held_store(id);
+  store.source = std::move(traits.source);
   store.serves_when_full = traits.serves_when_full;
   store.splits = traits.splits;
 }
@@ -72,22 +73,14 @@ bool CardPool::holds_exactly(c10::MempoolId_t id, const std::unordered_set<const
   const std::lock_guard<std::mutex> lock(mutex_);
   reap_deferred();
   held_store(id);
-  size_t found = 0;
-  for (const auto& [address, bytes] : segments_) {
-    const Block* block = find_block(reinterpret_cast<const void*>(address));
-    if (block->store->id != id) {
-      continue;
+  size_t expected = 0;
+  size_t others = 0;
+  for_each_block([&](const Block* block) {
+    if (block->store->id == id && block->state == BlockState::kAllocated) {
+      ++(addresses.contains(reinterpret_cast<const void*>(block->address)) ? expected : others);
     }
-    for (; block; block = block->next) {
-      if (block->state == BlockState::kAllocated) {
-        if (!addresses.contains(reinterpret_cast<const void*>(block->address))) {
-          return false;
-        }
-        ++found;
-      }
-    }
-  }
-  return found == addresses.size();
+  });
+  return others == 0 && expected == addresses.size();
 }
 
 void CardPool::begin_route(c10::MempoolId_t id, StreamFilter filter, RouteUse use) {
@@ -123,11 +116,10 @@ void CardPool::end_route(c10::MempoolId_t id) {
   count_route(-1);
 }
 
-Block* CardPool::take_routed(size_t size, size_t requested, musaStream_t stream) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+BlockStore* CardPool::routed_store(musaStream_t stream) {
   const auto route =
       std::find_if(routes_.rbegin(), routes_.rend(), [&](const Route& each) { return each.filter(stream); });
-  return route == routes_.rend() ? nullptr : take_from(*route->store, size, requested, stream);
+  return route == routes_.rend() ? nullptr : route->store;
 }
 
 // The last resort before an error: a free block of a pool that allows it. It returns there when it is freed.

@@ -6,6 +6,7 @@
 
 #include "backend/runtime/allocator/block_index.h"
 #include "backend/runtime/allocator/card_pool.h"
+#include "backend/runtime/allocator/history.h"
 #include "backend/runtime/allocator/thread_bins.h"
 
 namespace musa::allocator {
@@ -95,6 +96,7 @@ void CardPool::reset_accumulated_stats() {
   counted_.oversize_segments.reset_accumulated();
   counted_.num_alloc_retries = 0;
   counted_.num_ooms = 0;
+  counted_.num_oom_rejections = 0;
   counted_.num_sync_all_streams = 0;
   counted_.num_device_alloc = 0;
   counted_.num_device_free = 0;
@@ -121,32 +123,55 @@ void CardPool::reset_peak_stats() {
 
 void CardPool::append_segments(std::vector<SegmentInfo>& segments, c10::MempoolId_t id) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  const auto wanted = [&](const Block* block) { return id == kDefaultPool || block->store->id == id; };
   for (const auto& [address, bytes] : segments_) {
     const Block* head = find_block(reinterpret_cast<const void*>(address));
-    if (id != kDefaultPool && head->store->id != id) {
-      continue;
+    if (wanted(head)) {
+      append_segment(segments, head, nullptr);
     }
-    SegmentInfo segment;
-    segment.device = static_cast<c10::DeviceIndex>(device_);
-    segment.address = address;
-    segment.total_size = bytes;
-    segment.stream = head->stream;
-    segment.owner_private_pool_id = head->store->id;
-    segment.is_large = head->kind == PoolKind::kLarge;
-    for (const Block* block = head; block; block = block->next) {
-      const BlockState state = block->state;
-      BlockInfo info;
-      info.size = block->size;
-      info.allocated = state == BlockState::kAllocated;
-      info.active = info.allocated || state == BlockState::kDeferred;
-      info.requested_size = info.active ? block->requested : 0;
-      segment.allocated_size += info.allocated ? info.size : 0;
-      segment.active_size += info.active ? info.size : 0;
-      segment.requested_size += info.requested_size;
-      segment.blocks.push_back(std::move(info));
-    }
-    segments.push_back(std::move(segment));
   }
+  for (const auto& [address, segment] : expandable_) {  // each run with memory is shown as a segment
+    const Block* first = nullptr;
+    for (const Block* block = find_block(reinterpret_cast<const void*>(address)); block; block = block->next) {
+      const bool mapped = block->state != BlockState::kUnmapped;
+      first = mapped && !first ? block : first;
+      if (first && (!mapped || !block->next)) {
+        if (wanted(first)) {
+          append_segment(segments, first, mapped ? nullptr : block);
+        }
+        first = nullptr;
+      }
+    }
+  }
+}
+
+// The blocks from `first` up to `end`.
+void CardPool::append_segment(std::vector<SegmentInfo>& segments, const Block* first, const Block* end) {
+  SegmentInfo segment;
+  segment.device = static_cast<c10::DeviceIndex>(device_);
+  segment.address = first->address;
+  segment.stream = first->stream;
+  segment.context_when_allocated = stack_of_segment(first->address);
+  segment.owner_private_pool_id = first->store->id;
+  segment.is_large = first->kind == PoolKind::kLarge;
+  segment.is_expandable = first->expandable;
+  for (const Block* block = first; block != end; block = block->next) {
+    const BlockState state = block->state;
+    BlockInfo info;
+    info.size = block->size;
+    info.allocated = state == BlockState::kAllocated;
+    info.active = info.allocated || state == BlockState::kDeferred;
+    info.requested_size = info.active ? block->requested : 0;
+    if (info.active) {
+      info.context_when_allocated = stack_of(block->address);
+    }
+    segment.total_size += info.size;
+    segment.allocated_size += info.allocated ? info.size : 0;
+    segment.active_size += info.active ? info.size : 0;
+    segment.requested_size += info.requested_size;
+    segment.blocks.push_back(std::move(info));
+  }
+  segments.push_back(std::move(segment));
 }
 
 }  // namespace musa::allocator

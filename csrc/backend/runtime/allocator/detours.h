@@ -7,7 +7,9 @@
 namespace musa::allocator {
 
 enum class Detour : uint32_t {
-  kRouted = 1,  // some thread or stream allocates from a private pool
+  kRouted = 1,    // some thread or stream allocates from a private pool
+  kHistory = 2,   // allocations and frees are recorded
+  kUncached = 4,  // every allocation goes to the card, or to an allocator of the program's own
 };
 
 extern constinit std::atomic<uint32_t> detours;

@@ -8,9 +8,10 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include <functional>
+#include <memory>
 #include <unordered_set>
 
-#include "musart/musart_sim.h"
+#include "backend/runtime/allocator/custom_allocator.h"
 
 namespace musa {
 
@@ -42,6 +43,7 @@ void begin_allocate_current_thread_to_pool(c10::DeviceIndex device, c10::Mempool
 void end_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t id);
 
 struct PoolTraits {
+  std::shared_ptr<const CustomAllocator> source;  // where the pool's segments come from; nullptr: the card
   bool serves_when_full = false;  // lends its free blocks to requests that would otherwise be out of memory
   bool splits = true;  // false: a request takes a whole segment
 };
