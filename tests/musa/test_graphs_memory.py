@@ -1,6 +1,7 @@
 """Memory of graphs: a pool of their own, given back at the end; and inputs that are no longer there."""
 
 import gc
+import os
 
 import pytest
 import torch
@@ -118,6 +119,7 @@ def test_debug_mode_finds_an_input_that_was_resized():
         graph.replay()
 
 
+@pytest.mark.skipif(os.environ.get("TORCH_MUSA_SIM_STRICT") == "1", reason="strict mode reports the read")
 def test_without_debug_mode_a_stale_input_is_read_as_on_a_card():
     x = torch.ones(300, device="musa")
     graph, y = capture(lambda x=x: x + 1)
@@ -152,7 +154,7 @@ def test_thousands_of_captures_leave_memory_flat():
     gc.collect()
     torch.musa.empty_cache()
     before, held = torch.musa.memory_stats(), resident_bytes()
-    cycle(1000)
+    cycle(4950)
     gc.collect()
     torch.musa.empty_cache()
     after = torch.musa.memory_stats()
