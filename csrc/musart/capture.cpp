@@ -31,6 +31,8 @@ std::mutex& mutex = *new std::mutex;
 std::map<uint64_t, std::unique_ptr<Capture>>& captures = *new std::map<uint64_t, std::unique_ptr<Capture>>;
 uint64_t next_id = 1;
 
+thread_local bool launching_graph = false;
+
 Capture* capture_of(const MusaStream& stream) { return stream.capture.load(std::memory_order_relaxed); }
 
 musaError_t unsupported(Capture& capture, const char* call) {
@@ -70,6 +72,8 @@ bool all_joined(const Capture& capture) {
 }
 
 }  // namespace
+
+bool allocations_are_free() { return launching_graph || active_captures.load(std::memory_order_relaxed) != 0; }
 
 musaError_t record_captured(MusaStream& stream, CapturePoint& point) {
   const std::lock_guard<std::mutex> lock(mutex);
@@ -250,11 +254,13 @@ musaError_t musaSimGraphBegin(musaStream_t stream, int64_t* start_ns) {
   if (start_ns == nullptr) return fail(musaErrorInvalidValue, "musaSimGraphBegin: start_ns is NULL");
   MUSART_TRY(musart::refuse_captured(*stream, "musaSimGraphBegin"));
   *start_ns = musart::enqueue_after(*stream, stream->card->graph_launch_ns, {0, 0}).start_ns;
+  musart::launching_graph = true;
   return musaSuccess;
 }
 
 musaError_t musaSimGraphEnd(musaStream_t stream, int64_t start_ns, int64_t end_ns, double bytes) {
   MUSART_TRY(musart::resolve(&stream));
+  musart::launching_graph = false;
   musart::raise(stream->tail, end_ns);
   if (stream->kind == MusaStream::Kind::kBlocking) musart::raise(stream->card->blocking_tail, end_ns);
   musart::note_work(stream->card->physical, {start_ns, end_ns}, musart::memory_ns(stream->card->figures, bytes));

@@ -11,6 +11,9 @@ namespace musart {
 
 extern std::atomic<int> active_captures;
 
+// Whether allocating memory costs the calling thread time: not while it captures or launches a graph.
+bool allocations_are_free();
+
 // A place in a capture's order of nodes, kept by an event instead of a time.
 class CapturePoint {
  public:

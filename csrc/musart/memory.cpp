@@ -104,9 +104,9 @@ musaError_t place(Card& card, const AddressSpace::Block& block, size_t alignment
   return musaSuccess;
 }
 
-// While a graph is captured no clock moves: its memory is laid out once, its time is that of its replays.
+// A graph's memory is laid out once, in no time: its time is that of its replays.
 void charge_allocation(const Card& card) {
-  if (active_captures.load(std::memory_order_relaxed) == 0) advance_host(card.figures.alloc_ns);
+  if (!allocations_are_free()) advance_host(card.figures.alloc_ns);
 }
 
 musaError_t allocate(void** pointer, size_t size, bool shareable, int* fd) {

@@ -99,6 +99,18 @@ def test_bf16_autocast_with_gradients():
         assert torch.equal(one.grad.cpu(), other.grad.cpu())
 
 
+def test_gradients_add_up_over_several_backward_passes():
+    model = net()
+    reference = copy.deepcopy(model)
+    x, y = (torch.ones(5, 6, device="musa", requires_grad=True) for _ in range(2))
+    torch.musa.make_graphed_callables(model, (torch.zeros(5, 6, device="musa", requires_grad=True),))
+    for factor in (1.0, 2.0, 3.0):
+        (model(x) * factor).sum().backward()
+        (reference(y) * factor).sum().backward()
+    for one, other in zip([x, *model.parameters()], [y, *reference.parameters()], strict=True):
+        assert torch.equal(one.grad.cpu(), other.grad.cpu())
+
+
 def test_autocast_with_its_cache_is_refused():
     with torch.autocast("musa", torch.bfloat16), pytest.raises(RuntimeError, match="cache_enabled=False"):
         torch.musa.make_graphed_callables(net(), (torch.zeros(5, 6, device="musa"),))

@@ -54,6 +54,7 @@ def test_capture_moves_no_clock():
         graph.replay()
         assert _C._host_clock_ns() > host
         assert _C._stream_tail_ns(stream.stream_id, 0) > tail
+    torch.musa.synchronize()
     assert y.cpu().eq(2).all()
 
 
@@ -94,9 +95,12 @@ def test_replay_on_the_default_stream_and_on_another_thread_stream():
     x = torch.ones(4, device="musa")
     graph, y = capture(lambda: x + 1)
     graph.replay()
-    with torch.musa.stream(torch.musa.Stream()):
+    side = torch.musa.Stream()
+    side.wait_stream(torch.musa.current_stream())
+    with torch.musa.stream(side):
         x.fill_(9)
         graph.replay()
+    torch.musa.synchronize()
     assert y.cpu().eq(10).all()
 
 

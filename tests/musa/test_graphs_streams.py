@@ -89,6 +89,7 @@ def test_stream_beside_a_capture_runs_at_once():
         with torch.musa.stream(other):
             assert not torch.musa.is_current_stream_capturing()
             at_once = x + 2
+    torch.musa.synchronize()
     assert at_once.cpu().eq(3).all()
     assert captured.cpu().isnan().all()
 

@@ -1,6 +1,7 @@
 """Graphs: a sequence of kernels that is captured once and launched as one, with CUDA's names and rules."""
 
 import gc
+import weakref
 from types import TracebackType
 from typing import Any
 
@@ -27,7 +28,7 @@ class MUSAGraph(_C._MUSAGraph):
     (`raw_musa_graph`, `get_graph_data`, `debug_dump`) without debug mode.
     """
 
-    _latest: "MUSAGraph | None" = None
+    _latest: "weakref.ref[MUSAGraph] | None" = None
 
     def capture_begin(
         self, pool: PoolHandle | None = None, capture_error_mode: str = "global", check_input_liveness: bool = False
@@ -45,7 +46,7 @@ class MUSAGraph(_C._MUSAGraph):
     def capture_end(self) -> None:
         """Ends the capture, on the stream it began on. Raises when something inside it was refused."""
         super().capture_end()
-        MUSAGraph._latest = self
+        MUSAGraph._latest = weakref.ref(self)
 
     def instantiate(self) -> None:
         """Makes the graph ready to be replayed; without keep_graph `capture_end` has done so."""
@@ -118,8 +119,8 @@ class MUSAGraph(_C._MUSAGraph):
 
     @classmethod
     def get_latest_instance(cls) -> "MUSAGraph | None":
-        """The graph whose capture ended last; None before the first."""
-        return MUSAGraph._latest
+        """The graph whose capture ended last; None before the first, or when it was deleted."""
+        return MUSAGraph._latest() if MUSAGraph._latest is not None else None
 
 
 CUDAGraph = MUSAGraph

@@ -65,7 +65,13 @@ def make_graphed_callables(
         _capture_forward(function, args, one, memory)
     for one in reversed(captured):
         _capture_backward(one, memory, allow_unused_input)
-    replacements = [_replacement(function, one) for function, one in zip(functions, captured, strict=True)]
+    pairs = [
+        (value, grad)
+        for one in captured
+        for value, grad in zip(one.inputs, one.grad_inputs, strict=True)
+        if grad is not None and value.is_leaf
+    ]
+    replacements = [_replacement(function, one, pairs) for function, one in zip(functions, captured, strict=True)]
     return replacements[0] if single else tuple(replacements)
 
 
@@ -145,14 +151,25 @@ def _capture_backward(one: _Captured, memory: PoolHandle, unused: bool) -> None:
     one.grad_inputs = tuple(next(rest) if found and value.requires_grad else None for value in one.inputs)
 
 
-def _replacement(function: Graphable, one: _Captured) -> Graphable:
+def _keep_gradients(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Saves gradients that autograd has taken over from a replay, as the next one would overwrite them."""
+    for value, grad in pairs:
+        if value.grad is not None and value.grad.data_ptr() == grad.data_ptr():
+            value.grad = value.grad.clone()
+
+
+def _replacement(function: Graphable, one: _Captured, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Graphable:
+    """`pairs`: each parameter with its static gradient, of all callables that share the pool."""
+
     class Graphed(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
             for static, given in zip(one.inputs[: one.argument_count], inputs, strict=False):
                 if static.data_ptr() != given.data_ptr():
                     static.copy_(given)
+            _keep_gradients(pairs)
             one.forward.replay()
+            ctx.leaves = [value.is_leaf for value in inputs[: one.argument_count]]
             return tuple(output.detach() for output in one.outputs)
 
         @staticmethod
@@ -161,8 +178,13 @@ def _replacement(function: Graphable, one: _Captured) -> Graphable:
             for static, given in zip(one.grad_outputs, grads, strict=True):
                 if static is not None and static.data_ptr() != given.data_ptr():
                     static.copy_(given)
+            _keep_gradients(pairs)
             one.backward.replay()
-            return tuple(grad.detach() if grad is not None else None for grad in one.grad_inputs)
+            leaves = [*ctx.leaves, *(False for _ in one.inputs[one.argument_count :])]
+            return tuple(
+                None if grad is None else grad.clone() if leaf else grad.detach()
+                for grad, leaf in zip(one.grad_inputs, leaves, strict=True)
+            )
 
     def graphed(*args: Any) -> Any:
         leaves = _pytree.arg_tree_leaves(*args)

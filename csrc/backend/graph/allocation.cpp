@@ -26,7 +26,11 @@ void* PlannedMemory::take(size_t nbytes) {
   const int ordinal = static_cast<int>(given_.size());
   given_.push_back(nullptr);
   for (const PlannedBlock& block : blocks_) {
-    if (block.ordinal == ordinal && block.nbytes == nbytes) {
+    const bool fits = block.nbytes == nbytes &&
+        (block.ordinal == ordinal ||
+         (block.ordinal == PlannedBlock::kUnknown &&
+          std::find(given_.begin(), given_.end(), block.alias) == given_.end()));
+    if (fits) {
       given_.back() = block.alias;
       return block.alias;
     }
@@ -37,7 +41,7 @@ void* PlannedMemory::take(size_t nbytes) {
 int PlannedMemory::ordinal_of(const void* alias) const {
   const auto found =
       std::find(given_.rbegin(), given_.rend(), alias);  // the last one: memory may have been given twice
-  return found == given_.rend() ? PlannedBlock::kUnknown : static_cast<int>(given_.rend() - found) - 1;
+  return found == given_.rend() ? PlannedBlock::kNone : static_cast<int>(given_.rend() - found) - 1;
 }
 
 PlannedMemory* planned_memory() { return current; }

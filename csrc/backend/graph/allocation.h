@@ -28,13 +28,14 @@ class Watching {
 constexpr int kPoison = 0xFF;
 
 /// Memory promised to a result: which of its kernel's allocations is to get it. Kernels allocate in the same order
-/// each time; the first run shows which allocation becomes the result.
+/// each time; the first run, in which the first allocation of the right size gets it, shows which one becomes the result.
 struct PlannedBlock {
   void* alias;
   size_t nbytes;
   int ordinal = kUnknown;
 
   static constexpr int kUnknown = -1;
+  static constexpr int kNone = -2;  // the result is no allocation of the kernel's
 };
 
 /// While it lives, allocations of the calling thread get the blocks that are planned for them; all others come from the
@@ -51,7 +52,7 @@ class PlannedMemory {
   /// What an allocation that got no block was given instead.
   void note(void* alias) { given_.back() = alias; }
   musaStream_t stream() const { return stream_; }
-  /// Which allocation was given `alias`; kUnknown when none was.
+  /// Which allocation was given `alias`; kNone when none was.
   int ordinal_of(const void* alias) const;
 
  private:

@@ -157,8 +157,12 @@ void MusaGraph::replay() {
   }
   int64_t start_ns = 0;
   MUSA_CHECK(musaSimGraphBegin(stream, &start_ns));
-  const int64_t end_ns = run_nodes(stream, start_ns);
-  MUSA_CHECK(musaSimGraphEnd(stream, start_ns, end_ns, bytes_));
+  try {
+    MUSA_CHECK(musaSimGraphEnd(stream, start_ns, run_nodes(stream, start_ns), bytes_));
+  } catch (...) {
+    (void)musaSimGraphEnd(stream, start_ns, start_ns, 0);
+    throw;
+  }
 }
 
 int64_t MusaGraph::run_nodes(musaStream_t stream, int64_t start_ns) {
@@ -247,7 +251,10 @@ void MusaGraph::debug_dump(const std::string& path) {
 }
 
 void MusaGraph::register_generator_state(const at::Generator& generator) {
-  (void)generator_for(generator, generator.device());  // every replay draws from the generators it was captured with
+  // Every replay draws from the generators it was captured with, so there is nothing to keep.
+  TORCH_CHECK(
+      generator.defined() && generator.device().type() == kMusa, "Expected a '", kMusa,
+      "' device type for generator but found '", generator.defined() ? generator.device().type() : c10::kCPU, "'");
 }
 
 uint64_t MusaGraph::raw_graph() const {

@@ -22,14 +22,7 @@ const at::Tensor& result_of(const torch::jit::Stack& stack, const Node::Result& 
   return element;
 }
 
-void copy_into(const at::Tensor& promised, const at::Tensor& made) {
-  const at::Tensor from = host_view(made);
-  const at::Tensor to = host_view(promised);
-  // In the promised memory, but laid out in another way: element by element it would overwrite itself.
-  to.copy_(from.storage().data() == to.storage().data() ? from.clone() : from);
-}
-
-// Learns where the kernel allocates its results, from a run in which it was given no promised memory.
+// Learns which of the kernel's allocations become its results.
 void learn(const torch::jit::Stack& stack, Node& node, const PlannedMemory& memory) {
   at::Tensor element;
   for (const Node::Result& result : node.results) {
@@ -51,16 +44,20 @@ void put_in_place(const torch::jit::Stack& stack, Node& node, const PlannedMemor
     learn(stack, node, memory);
   }
   at::Tensor element;
+  std::vector<std::pair<at::Tensor, at::Tensor>> moves;
   for (const Node::Result& result : node.results) {
     const at::Tensor& made = result_of(stack, result, element);
     const c10::TensorImpl* promised = result.promised.unsafeGetTensorImpl();
     const c10::TensorImpl* impl = made.unsafeGetTensorImpl();
-    if (C10_LIKELY(
-            impl->has_storage() && impl->unsafe_storage().data() == promised->unsafe_storage().data() &&
-            impl->storage_offset() == promised->storage_offset() && impl->strides() == promised->strides())) {
-      continue;
+    if (C10_UNLIKELY(
+            !impl->has_storage() || impl->unsafe_storage().data() != promised->unsafe_storage().data() ||
+            impl->storage_offset() != promised->storage_offset() || impl->strides() != promised->strides())) {
+      // Aside first: it may lie in memory promised to another result, or to itself in another layout.
+      moves.emplace_back(host_view(result.promised), host_view(made).clone());
     }
-    copy_into(result.promised, made);
+  }
+  for (const auto& [to, from] : moves) {
+    to.copy_(from);
   }
 }
 
