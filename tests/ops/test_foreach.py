@@ -1,6 +1,7 @@
 """The _foreach_ operators, out of place and in place, equal the CPU's for every list of tensors of torch's samples."""
 
 import itertools
+import os
 from collections.abc import Iterator
 
 import torch
@@ -42,9 +43,15 @@ def foreach_checks(op, dtype: torch.dtype, inplace: bool) -> Iterator[Check]:
         yield check
 
 
+# The CPU multiplies matrices of integers, CUDA doesn't, and strict mode neither.
+STRICT = os.environ.get("TORCH_MUSA_SIM_STRICT") == "1"
+
+
 class TestForeach(TestCase):
     @ops([op for op in FOREACH if op.method_variant], dtypes=OpDTypes.supported, allowed_dtypes=DTYPES)
     def test_foreach(self, device, dtype, op):
+        if STRICT and op.name == "_foreach_mm" and dtype == torch.int64:
+            self.skipTest("CUDA has no matrix product of integers")
         check_samples("foreach", op.full_name, dtype, foreach_checks(op, dtype, inplace=False), limit=SAMPLES)
 
     @ops([op for op in FOREACH if op.inplace_variant], dtypes=OpDTypes.supported, allowed_dtypes=DTYPES)
