@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "backend/bridge/card_twin.h"
+#include "backend/bridge/compiled_operator.h"
 #include "backend/bridge/cost.h"
 #include "backend/bridge/host_view.h"
 #include "backend/bridge/op_table.h"
@@ -36,7 +37,12 @@ class Region {
 
   /// Runs the function on `inputs`, a list that it empties as torch's boxed calls do. Holds the GIL: the generated code
   /// is Python around its kernels.
-  py::list run(py::list inputs, double flops) {
+  static py::list run(const py::object& self, py::list inputs, double flops);
+
+ private:
+  class RecordedCall;
+
+  py::list run_plainly(py::list inputs, double flops) {
     CompiledRun run(facts_);
     const size_t count = inputs.size();
     py::list shown(count);
@@ -67,7 +73,6 @@ class Region {
     return taken;
   }
 
- private:
   bool is_written(size_t input) const {
     return !written_.empty() && std::find(written_.begin(), written_.end(), input) != written_.end();
   }
@@ -77,6 +82,77 @@ class Region {
   std::vector<c10::DeviceIndex> results_;
   std::vector<size_t> written_;
 };
+
+/// What a recorded run keeps: the region, the arguments that are no musa tensors, and where the others belong.
+class Region::RecordedCall final : public CompiledCall {
+ public:
+  static py::list run_recorded(const py::object& self, py::list inputs, double flops) {
+    const Region& region = py::cast<const Region&>(self);
+    TORCH_CHECK(
+        !region.facts_.synchronizes,
+        "operation not permitted when stream is capturing: the host waits for a value "
+        "inside ",
+        region.facts_.counters->name, "; leave what reads it out of the captured part");
+    auto call = c10::make_intrusive<RecordedCall>(self, flops);
+    std::vector<at::Tensor> tensors;
+    for (const py::handle& input : inputs) {
+      const bool on_card = THPVariable_Check(input.ptr()) && THPVariable_Unpack(input.ptr()).device().type() == kMusa;
+      call->fixed_.push_back(on_card ? py::object() : py::reinterpret_borrow<py::object>(input));
+      if (on_card) {
+        tensors.push_back(THPVariable_Unpack(input.ptr()));
+      }
+    }
+    PyList_SetSlice(inputs.ptr(), 0, static_cast<Py_ssize_t>(inputs.size()), nullptr);
+    const std::vector<at::Tensor> made = run_as_operator(tensors, call);
+    py::list results;
+    size_t next = 0;
+    for (const py::object& other : call->others_) {
+      results.append(other ? other : py::reinterpret_steal<py::object>(THPVariable_Wrap(made.at(next++))));
+    }
+    return results;
+  }
+
+  RecordedCall(py::object region, double flops) : region_(std::move(region)), flops_(flops) {}
+  ~RecordedCall() override {
+    const py::gil_scoped_acquire gil;
+    region_ = py::object();
+    fixed_.clear();
+    others_.clear();
+  }
+
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& arguments) override {
+    const py::gil_scoped_acquire gil;
+    py::list inputs;
+    size_t next = 0;
+    for (const py::object& fixed : fixed_) {
+      inputs.append(fixed ? fixed : py::reinterpret_steal<py::object>(THPVariable_Wrap(arguments.at(next++))));
+    }
+    const py::list results = py::cast<Region&>(region_).run_plainly(std::move(inputs), flops_);
+    std::vector<at::Tensor> tensors;
+    others_.clear();
+    for (const py::handle& result : results) {
+      const bool is_tensor = THPVariable_Check(result.ptr());
+      others_.push_back(is_tensor ? py::object() : py::reinterpret_borrow<py::object>(result));
+      if (is_tensor) {
+        tensors.push_back(THPVariable_Unpack(result.ptr()));
+      }
+    }
+    return tensors;
+  }
+
+ private:
+  py::object region_;
+  double flops_;
+  std::vector<py::object> fixed_;   // arguments; null where a musa tensor belongs
+  std::vector<py::object> others_;  // results; null where a tensor belongs
+};
+
+py::list Region::run(const py::object& self, py::list inputs, double flops) {
+  if (C10_UNLIKELY(operators_are_recorded())) {
+    return RecordedCall::run_recorded(self, std::move(inputs), flops);
+  }
+  return py::cast<Region&>(self).run_plainly(std::move(inputs), flops);
+}
 
 bool synchronizes(const std::string& name, const std::string& overload) {
   return (op_facts(name, overload).flags & kSynchronizes) != 0;

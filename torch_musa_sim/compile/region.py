@@ -7,8 +7,8 @@ import torch
 from torch import fx
 from torch._inductor.output_code import OutputCode
 
-from torch_musa_sim import _C
-from torch_musa_sim.compile.retarget import Retargeted
+from torch_musa_sim import _C, musa
+from torch_musa_sim.compile.retarget import Retargeted, stream_of
 
 
 def region_name(compile_region_name: str | None, options: dict[str, Any]) -> str:
@@ -37,7 +37,7 @@ class CompiledRegion(OutputCode):
 
 
 class EagerRegion(OutputCode):
-    """The graph as it was traced, operator by operator on the card: for what can't be compiled."""
+    """The graph as it was traced, operator by operator, each on its stream: for what can't be compiled."""
 
     def __init__(self, gm: fx.GraphModule) -> None:
         super().__init__()
@@ -45,10 +45,22 @@ class EagerRegion(OutputCode):
         from torch.fx._lazy_graph_module import _LazyGraphModule
 
         _LazyGraphModule.force_recompile(gm)
-        self._gm = gm
+        on_streams = any(stream_of(node) is not None for node in gm.graph.nodes)
+        self._execute: Any = _OnStreams(gm).run if on_streams else gm
 
     def __call__(self, inputs: Sequence[Any]) -> Any:
         arguments = list(inputs)
         if isinstance(inputs, list):
             inputs.clear()
-        return self._gm(*arguments)
+        return self._execute(*arguments)
+
+
+class _OnStreams(fx.Interpreter):
+    """Runs the nodes that the program has put on a stream there; the graph itself only notes it."""
+
+    def run_node(self, n: fx.Node) -> Any:
+        from torch._dynamo.graph_bytecode_inputs import get_external_object_by_index
+
+        index = stream_of(n)
+        with musa.stream(None if index is None else get_external_object_by_index(index)):
+            return super().run_node(n)

@@ -58,7 +58,8 @@ def _attribute(gm: fx.GraphModule, target: str) -> Any:
 def retarget(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Retargeted:
     """The CPU graph of a musa graph that Inductor is about to compile; `gm` stays as it is.
 
-    Raises NotImplementedError for a graph with collectives: they belong to the card's process group.
+    Raises NotImplementedError for a graph with collectives, which belong to the card's process group, and for one that
+    works on several streams.
     """
     moved = _Moved()
     made = _rewrite(gm, moved)
@@ -108,6 +109,7 @@ def _rewrite(gm: fx.GraphModule, moved: _Moved) -> fx.GraphModule:
                 _rewrite(value, moved) if isinstance(value, fx.GraphModule) else tree_map(moved, value)
             )
         elif node.op == "call_function":
+            _refuse_streams(node)
             _rewrite_call(node, copy, moved)
     # What the graph names is replaced, everything else of the module stays reachable.
     made = fx.GraphModule(gm, graph)
@@ -128,6 +130,18 @@ def _set_attribute(gm: fx.GraphModule, target: str, value: Any) -> None:
             owner.register_buffer(name, value)
             return
     setattr(owner, name, value)
+
+
+def _refuse_streams(node: fx.Node) -> None:
+    """A compiled graph is one launch: what it does to other streams and to events would come in another order."""
+    if stream_of(node) is not None or getattr(node.target, "namespace", None) == "streams":
+        raise NotImplementedError("it uses streams or events, so its operators run one by one, each on its stream")
+
+
+def stream_of(node: fx.Node) -> int | None:
+    """Dynamo's number of the stream that the program has put a node on; None for the caller's current stream."""
+    index: int | None = (node.meta.get("custom") or {}).get("stream")
+    return index
 
 
 def _rewrite_call(node: fx.Node, copy: fx.Node, moved: _Moved) -> None:

@@ -47,7 +47,7 @@ at::Tensor CompiledRun::show(const at::Tensor& argument, bool written) {
   check_memory(impl, *shown, kOp);
   bytes_ += bytes_of(argument) * (written ? 2 : 1);
   if (launch_.is_watched()) {
-    launch_.note_access(*impl, written, kOp);
+    launch_.note_access(*impl, written, facts_.counters->name.c_str());
   }
   if (impl->has_storage()) {
     const void* memory = shown->unsafe_storage().data();
@@ -107,7 +107,7 @@ at::Tensor CompiledRun::take(const at::Tensor& result, c10::Device device) {
   bytes_ += bytes_of(result);
   at::Tensor taken(take_on(impl, storage_of(impl->storage(), device)));
   if (launch_.is_watched()) {
-    launch_.note_access(*taken.unsafeGetTensorImpl(), /*written=*/true, kOp);
+    launch_.note_access(*taken.unsafeGetTensorImpl(), /*written=*/true, facts_.counters->name.c_str());
   }
   return taken;
 }
