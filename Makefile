@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-CXX_FILES = $(shell git ls-files --cached --others --exclude-standard 'csrc/*.cpp' 'csrc/*.h' 'tests/*.cpp')
+CXX_FILES = $(shell git ls-files --cached --others --exclude-standard 'csrc/*.cpp' 'csrc/*.h' 'tests/*.cpp' 'examples/*.cpp')
 
 # What runs once more in strict mode: streams, copies, models and the reported cases, without what only starts processes.
 STRICT_TESTS = tests/musa tests/models tests/cases --ignore tests/musa/test_races.py \

@@ -1,6 +1,7 @@
 #include <string>
 #include <vector>
 
+#include "musart/capture.h"
 #include "musart/memory.h"
 #include "musart/musart_ext.h"
 #include "musart/races.h"
@@ -91,6 +92,7 @@ extern "C" musaError_t musaLaunchHostKernel(
     musaHostKernel_t kernel, const musaKernelArgs* args, void* user, musaStream_t stream) {
   MUSART_TRY(musart::check_args(kernel, args));
   MUSART_TRY(musart::resolve(&stream));
+  MUSART_TRY(musart::refuse_captured(*stream, musart::kCall));
   std::vector<void*> pointers;
   pointers.reserve(static_cast<size_t>(args->count));
   MUSART_TRY(musart::find_ranges(*args, stream->card->index, &pointers));

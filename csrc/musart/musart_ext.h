@@ -36,7 +36,8 @@ typedef void (*musaHostKernel_t)(void* const* pointers, const musaKernelArgs* ar
 
 // Runs `kernel` on `stream` (NULL: the default stream of the thread's card), in the calling thread, before this
 // returns; on the virtual clock it starts and ends when a kernel of that cost would. `user` is passed on.
-// musaErrorInvalidValue when an argument is wrong, with nothing run.
+// musaErrorInvalidValue when an argument is wrong, with nothing run. A stream that is being captured refuses it: a
+// graph records operators of torch.
 MUSART_API musaError_t
 musaLaunchHostKernel(musaHostKernel_t kernel, const musaKernelArgs* args, void* user, musaStream_t stream);
 

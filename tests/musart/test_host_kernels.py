@@ -95,3 +95,18 @@ def test_an_unordered_write_from_another_stream_is_a_race_in_strict_mode(child: 
     """
     )
     assert child(code, STRICT="1").split("\n")[:2] == ["two readers", "musaErrorSimRace"]
+
+
+def test_a_captured_stream_refuses_it(child: Child) -> None:
+    code = (
+        KERNEL
+        + """
+    s = m.stream()
+    m.call("musaSimCaptureBegin", ctypes.c_void_p(s), 1, ctypes.c_void_p(1))
+    try:
+        m.launch_host_kernel(add_one, [(p, 16)], s)
+    except m.MusaError as error:
+        print(error.name, seen)
+    """
+    )
+    assert child(code).strip() == "musaErrorStreamCaptureUnsupported []"

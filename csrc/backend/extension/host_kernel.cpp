@@ -10,6 +10,7 @@
 #include "backend/bridge/launch.h"
 #include "backend/runtime/check.h"
 #include "backend/runtime/device.h"
+#include "musart/musart_capture.h"
 
 namespace musa {
 namespace {
@@ -55,6 +56,10 @@ void launch_host_kernel(
   const c10::Device card = card_of(name, tensors);
   Launch launch;
   launch.begin(card.index());
+  TORCH_CHECK(
+      musaSimCaptureCount() == 0 || musaSimCaptureOwner(launch.stream()) == nullptr, "launch_host_kernel(", name,
+      "): the stream is being captured, and a graph records operators. Register the kernel with TORCH_LIBRARY_IMPL and "
+      "call the operator");
   c10::SmallVector<void*, 8> pointers;
   double bytes = 0;
   at::ScalarType dtype = cost.dtype;
