@@ -1,6 +1,7 @@
 // Cards: counting, choosing, describing, waiting.
 #include "backend/runtime/device.h"
 
+#include <ATen/Context.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/csrc/Exceptions.h>
 
@@ -89,6 +90,12 @@ void synchronize(c10::DeviceIndex device) {
   MUSA_CHECK(musaDeviceSynchronize());
 }
 
+/// Also tells torch, which asks nobody about page-locked memory before.
+void initialize() {
+  ensure_initialized();
+  at::globalContext().lazyInitDevice(kMusa);
+}
+
 int runtime_version() {
   int version = 0;
   MUSA_CHECK(musaRuntimeGetVersion(&version));
@@ -132,7 +139,7 @@ void bind_device(py::module_& module) {
   using torch::wrap_pybind_function;
   using torch::wrap_pybind_function_no_gil;
   bind_properties(module);
-  module.def("_init", wrap_pybind_function_no_gil(ensure_initialized));
+  module.def("_init", wrap_pybind_function_no_gil(initialize));
   module.def("_is_initialized", [] { return musaSimIsInitialized() != 0; });
   module.def("_is_in_bad_fork", [] { return musaSimInBadFork() != 0; });
   module.def("_device_count", device_count);

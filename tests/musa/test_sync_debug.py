@@ -15,7 +15,7 @@ def _mode_is_put_back():
 
 
 def musa(*values: float) -> torch.Tensor:
-    return torch.tensor(values, device="musa")
+    return torch.tensor(values, dtype=torch.float32, device="musa")
 
 
 WAITING = {

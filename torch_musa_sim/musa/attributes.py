@@ -85,7 +85,7 @@ def _set_event_attributes() -> None:
         """Milliseconds between two recorded events that time."""
         return _elapsed_ms(self, other) if self.device.type == "musa" else original(self, other)
 
-    getattr(_C, "_set_event_elapsed_time", lambda f: None)(elapsed_time)
+    _C._set_event_elapsed_time(elapsed_time)
 
 
 def _set_autocast_functions() -> None:

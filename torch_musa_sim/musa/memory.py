@@ -9,6 +9,7 @@ import torch
 
 from torch_musa_sim import _C
 from torch_musa_sim.musa._utils import DeviceLike, _get_device_index
+from torch_musa_sim.musa.management import list_gpu_processes as list_gpu_processes
 from torch_musa_sim.musa.memory_allocators import (
     MUSAPluggableAllocator,
     _get_current_allocator,

@@ -42,7 +42,7 @@ def _musa_deserialize(obj: Any, location: str) -> Any:
     """A storage moved to the card that a location names; None for a location of another device."""
     if not location.startswith("musa"):
         return None
-    return obj.to(torch.device("musa", _validate_musa_device(location)))
+    return obj.to(device=torch.device("musa", _validate_musa_device(location)))
 
 
 def register_deserialization() -> None:
