@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "musart/fault_plan.h"
 #include "musart/memory.h"
 #include "musart/pinned.h"
 #include "musart/races.h"
@@ -116,6 +117,12 @@ musaError_t copy(
   MUSART_TRY(locate(from, bytes, call, "the source", &source));
   MUSART_TRY(check_kind(call, target, source, kind));
   const bool on_host = target.device < 0 && source.device < 0;
+  if (faults::possible() && !on_host) {
+    MUSART_TRY(musaSimBeforeWork(stream, musaSimFaultCopy, call));
+    for (const int device : {target.device, source.device}) {
+      if (device >= 0 && device != stream->card->index) MUSART_TRY(faults::before_call(device, call));
+    }
+  }
   if (watches_races() && !on_host) {
     MUSART_TRY(move_checked(call, to, from, bytes, *stream, target, source, wait));
   } else {
@@ -183,6 +190,7 @@ musaError_t musaMemsetAsync(void* pointer, int value, size_t bytes, musaStream_t
     return fail(musaErrorInvalidValue, "musaMemset: %p is no device address", pointer);
   }
   MUSART_TRY(musart::check_device_range(pointer, bytes, "musaMemset", "the target"));
+  MUSART_TRY(musaSimBeforeWork(stream, musaSimFaultLaunch, "musaMemset"));
   if (musart::watches_races()) MUSART_TRY(musaSimAccess(stream, pointer, bytes, 1, "musaMemset"));
   memset(musart::to_alias(pointer), value, bytes);
   const musaSimCost cost{0, static_cast<double>(bytes), musaSimInt32};

@@ -10,6 +10,7 @@
 #include "musart/accounting.h"
 #include "musart/arena.h"
 #include "musart/clock.h"
+#include "musart/fault_plan.h"
 #include "musart/host_memory.h"
 #include "musart/pinned.h"
 #include "musart/races.h"
@@ -106,6 +107,7 @@ musaError_t allocate(void** pointer, size_t size, bool shareable, int* fd) {
   Card& card = current_card();
   *pointer = nullptr;
   if (size == 0) return musaSuccess;
+  if (faults::possible()) MUSART_TRY(faults::before_segment(card.index, size));
   accounting::Usage usage;
   if (size > card.figures.memory) {
     usage = accounting::usage(card.physical);

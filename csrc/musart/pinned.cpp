@@ -1,4 +1,5 @@
 #include "musart/pinned.h"
+#include "musart/fault_plan.h"
 
 #include <errno.h>
 #include <string.h>
@@ -69,6 +70,7 @@ musaError_t musaMallocHost(void** pointer, size_t size) {
   if (pointer == nullptr) return fail(musaErrorInvalidValue, "musaMallocHost: pointer is NULL");
   *pointer = nullptr;
   if (size == 0) return musaSuccess;
+  if (musart::faults::possible()) MUSART_TRY(musart::faults::before_call(musart::current_device(), "musaMallocHost"));
   void* mapped =
       size > PTRDIFF_MAX ? MAP_FAILED : mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) {

@@ -11,6 +11,7 @@
 #include "musart/cards.h"
 #include "musart/clock.h"
 #include "musart/fault.h"
+#include "musart/fault_plan.h"
 #include "musart/races.h"
 #include "musart/settings.h"
 #include "musart/stream.h"
@@ -48,7 +49,9 @@ void after_fork_in_child() {
 
 musaError_t count_cards(std::vector<int>* physical) {
   MUSART_TRY(check_setting_values());
-  return visible_cards(static_cast<int>(musaSimSettingInt("TORCH_MUSA_SIM_CARDS")), physical);
+  MUSART_TRY(visible_cards(static_cast<int>(musaSimSettingInt("TORCH_MUSA_SIM_CARDS")), physical));
+  std::vector<musaSimFaultPlan> faults;
+  return physical->empty() ? musaSuccess : faults::read_setting(static_cast<int>(physical->size()), &faults);
 }
 
 Card* make_card(const CardModel& model, int index, int physical) {
@@ -98,6 +101,9 @@ musaError_t initialize_locked() {
   cards = new Card*[count];
   for (int i = 0; i < count; ++i) cards[i] = make_card(model, i, physical[i]);
   card_count = count;
+  std::vector<musaSimFaultPlan> planned;
+  MUSART_TRY(faults::read_setting(count, &planned));  // count_cards has accepted them
+  faults::plan_all(planned);
   stay_loaded();
   pthread_atfork(nullptr, nullptr, after_fork_in_child);
   atexit(accounting::close);

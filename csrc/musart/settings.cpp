@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 
+#include "musart/fault_plan.h"
 #include "musart/status.h"
 #include "musart/text.h"
 
@@ -52,6 +53,12 @@ bool is_host_memory(const char* value) {
   return bytes && *bytes > 0;
 }
 
+bool is_fault_list(const char* value) {
+  std::vector<musaSimFaultPlan> plans;
+  std::string reason;
+  return faults::parse(value, &plans, &reason);
+}
+
 struct Definition {
   musaSimSetting setting;
   bool (*accepts)(const char* value);
@@ -92,6 +99,11 @@ const Definition kDefinitions[] = {
     {{"TORCH_MUSA_SIM_NATIVE", "1 | 0 | names of operators separated by commas", "1",
       "native kernels: all, none, or only those named"},
      is_operator_list},
+    {{faults::kSetting,
+      "fault:number[@card][@after=5ms], ...; faults: alloc, segment, launch, copy (number: which call), "
+      "lose, ecc (number: which card)",
+      "", "faults that happen to the cards (docs/faults.md)"},
+     is_fault_list},
     {{"TORCH_MUSA_SIM_FAULT_REPORT", "0 | 1", "1", "a line on stderr when host code touches device memory"}, is_flag},
 };
 constexpr int kCount = sizeof kDefinitions / sizeof kDefinitions[0];

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "musart/musart_faults.h"
+
 namespace musart {
 namespace {
 
@@ -29,8 +31,10 @@ constexpr ErrorText kErrors[] = {
     {musaErrorMemoryAllocation, "musaErrorMemoryAllocation", "out of memory"},
     {musaErrorInitializationError, "musaErrorInitializationError", "initialization error"},
     {musaErrorInvalidMemcpyDirection, "musaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"},
+    {musaErrorDevicesUnavailable, "musaErrorDevicesUnavailable", "MUSA-capable device(s) is/are busy or unavailable"},
     {musaErrorNoDevice, "musaErrorNoDevice", "no MUSA-capable device is detected"},
     {musaErrorInvalidDevice, "musaErrorInvalidDevice", "invalid device ordinal"},
+    {musaErrorECCUncorrectable, "musaErrorECCUncorrectable", "uncorrectable ECC error encountered"},
     {musaErrorInvalidResourceHandle, "musaErrorInvalidResourceHandle", "invalid resource handle"},
     {musaErrorNotReady, "musaErrorNotReady", "device not ready"},
     {musaErrorPeerAccessAlreadyEnabled, "musaErrorPeerAccessAlreadyEnabled", "peer access is already enabled"},
@@ -39,6 +43,7 @@ constexpr ErrorText kErrors[] = {
      "part or all of the requested memory range is already mapped"},
     {musaErrorHostMemoryNotRegistered, "musaErrorHostMemoryNotRegistered",
      "pointer does not correspond to a registered memory region"},
+    {musaErrorLaunchFailure, "musaErrorLaunchFailure", "unspecified launch failure"},
     {musaErrorNotSupported, "musaErrorNotSupported", "operation not supported"},
     {musaErrorUnknown, "musaErrorUnknown", "unknown error"},
     {musaErrorSimHostMemory, "musaErrorSimHostMemory", "the host that simulates the cards is out of memory"},

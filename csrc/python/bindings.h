@@ -13,6 +13,7 @@ void bind_memory_pools(pybind11::module_& module);
 void bind_allocator_stress(pybind11::module_& module);
 void bind_random(pybind11::module_& module);
 void bind_counters(pybind11::module_& module);
+void bind_faults(pybind11::module_& module);
 void bind_settings(pybind11::module_& module);
 void bind_compiled(pybind11::module_& module);
 void bind_observe(pybind11::module_& module);

@@ -10,6 +10,7 @@
 
 #include "backend/runtime/check.h"
 #include "backend/runtime/stream.h"
+#include "musart/musart_faults.h"
 #include "musart/musart_sim.h"
 #include "musart/watch.h"
 #include "python/bindings.h"
@@ -103,6 +104,9 @@ void sleep_cycles(int64_t cycles) {
   const double seconds = static_cast<double>(cycles) / (static_cast<double>(prop.clockRate) * 1e3);
   const musaSimCost cost{.flops = 0, .bytes = seconds * card->bandwidth, .dtype = musaSimFp32};
   const musaStream_t stream = current_native_stream(device);
+  if (musart::watched() != 0) {
+    MUSA_CHECK(musaSimBeforeWork(stream, musaSimFaultLaunch, "musa::_sleep"));
+  }
   musaSimSpan span{};
   MUSA_CHECK(musaSimLaunch(stream, &cost, &span));
   if (musart::watched() != 0) {

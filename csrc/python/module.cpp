@@ -18,6 +18,7 @@ PYBIND11_MODULE(_C, module) {
   musa::python::bind_allocator_stress(module);
   musa::python::bind_random(module);
   musa::python::bind_counters(module);
+  musa::python::bind_faults(module);
   musa::python::bind_settings(module);
   musa::python::bind_compiled(module);
   musa::python::bind_observe(module);

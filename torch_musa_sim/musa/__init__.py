@@ -15,6 +15,7 @@ from torch_musa_sim.musa import (
     attributes,
     backends,
     comm,
+    faults,
     memory,
     nvtx,
     operators,

@@ -73,6 +73,7 @@ void Frame::check_devices(c10::DeviceIndex device_argument) {
   }
   launch_.begin(device_.index());
   if (launch_.is_watched() && !plan_.has(kNoLaunch)) {
+    launch_.check(plan_.name.c_str());
     for (const Shown& argument : shown_) {
       launch_.note_access(*argument.original.unsafeGetTensorImpl(), argument.written, plan_.name.c_str());
     }
@@ -211,7 +212,10 @@ void Frame::launch() {
   if (plan_.has(kNoLaunch)) {
     return;
   }
-  MUSA_CHECK(launch_.finish_kernel(*plan_.counters, cost_));
+  const musaError_t status = launch_.finish_kernel(*plan_.counters, cost_);
+  if (C10_UNLIKELY(status != musaSuccess)) {
+    throw_runtime_error(status, "musaLaunchKernel");
+  }
   if (C10_UNLIKELY(plan_.has(kSynchronizes) || synchronizes_)) {
     MUSA_CHECK(musaStreamSynchronize(stream()));
   }

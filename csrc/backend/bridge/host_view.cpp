@@ -46,23 +46,36 @@ Launch begin(c10::Device device) {
 
 }  // namespace
 
-CardScope::CardScope(c10::Device device, const char* op)
+CardScope::CardScope(c10::Device device, const char* op) : CardScope(device, op, nullptr) {}
+
+CardScope::CardScope(c10::Device device, const char* op, const CopyRoute& route, size_t bytes)
+    : CardScope(device, op, &route) {
+  route_ = route;
+  cost_.bytes = static_cast<double>(bytes);
+}
+
+CardScope::CardScope(c10::Device device, const char* op, const CopyRoute* route)
     : device_(device),
       counters_(&counters_by_literal(op)),
       exceptions_(std::uncaught_exceptions()),
       launch_(begin(device)),
-      memory_(device.index(), launch_.stream()) {}
-
-CardScope::CardScope(c10::Device device, const char* op, const CopyRoute& route, size_t bytes) : CardScope(device, op) {
-  route_ = route;
-  cost_.bytes = static_cast<double>(bytes);
+      memory_(device.index(), launch_.stream()) {
+  if (!launch_.is_watched()) {
+    return;
+  }
+  if (route != nullptr) {
+    launch_.check_copy(op, *route);
+  } else {
+    launch_.check(op);
+  }
 }
 
 CardScope::~CardScope() {
   if (!launches_ || std::uncaught_exceptions() > exceptions_) {
     return;
   }
-  // A stream that exists can be launched on; an error here could only be a fork, which `begin` has refused.
+  // A stream that exists can be launched on. What a watcher objects to can't be thrown from here: races and dead cards
+  // are reported by the next call.
   if (route_) {
     (void)launch_.finish_copy(*counters_, *route_, static_cast<size_t>(cost_.bytes));
   } else {

@@ -56,6 +56,7 @@ class CardScope {
   void set_synchronizes() { synchronizes_ = true; }
 
  private:
+  CardScope(c10::Device device, const char* op, const CopyRoute* route);
   void note_access(const at::Tensor& tensor, const at::Tensor& shown, bool written);
 
   c10::Device device_;

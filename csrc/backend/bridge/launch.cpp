@@ -3,6 +3,8 @@
 #include <span>
 
 #include "backend/bridge/accesses.h"
+#include "backend/runtime/check.h"
+#include "musart/musart_faults.h"
 
 namespace musa {
 
@@ -34,8 +36,27 @@ void Launch::note_access(const c10::TensorImpl& tensor, bool written, const char
   accesses_->push_back({address, bytes, written});
 }
 
-void Launch::tell_kernel(const OpCounters& counters, const musaSimCost& cost, const musaSimSpan& span) {
-  musart::tell(
+void Launch::check(const char* op) const {
+  const musaError_t status = musaSimBeforeWork(stream_, musaSimFaultLaunch, op);
+  if (status != musaSuccess) {
+    throw_runtime_error(status, "musaLaunchKernel");
+  }
+}
+
+void Launch::check_copy(const char* op, const CopyRoute& route) const {
+  musaError_t status = musaSimBeforeWork(stream_, musaSimFaultCopy, op);
+  for (const int device : {route.to_device, route.from_device}) {
+    if (status == musaSuccess && device >= 0) {
+      status = musaSimCheckCard(device, op);
+    }
+  }
+  if (status != musaSuccess) {
+    throw_runtime_error(status, "musaMemcpyAsync");
+  }
+}
+
+musaError_t Launch::tell_kernel(const OpCounters& counters, const musaSimCost& cost, const musaSimSpan& span) {
+  return musart::tell(
       {.kind = musart::ActivityKind::kKernel,
        .name = counters.name.c_str(),
        .device = musaSimStreamDevice(stream_),
@@ -55,7 +76,7 @@ musaError_t Launch::finish_copy(OpCounters& counters, const CopyRoute& route, si
   }
   counters.add(static_cast<double>(bytes), span);
   if (is_watched()) {
-    musart::tell(
+    return musart::tell(
         {.kind = musart::ActivityKind::kCopy,
          .name = counters.name.c_str(),
          .device = musaSimStreamDevice(stream_),

@@ -3,6 +3,7 @@
 #include <c10/core/AllocatorConfig.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdio>
@@ -13,9 +14,11 @@
 #include "backend/runtime/allocator/config.h"
 #include "backend/runtime/allocator/detours.h"
 #include "backend/runtime/allocator/history.h"
+#include "backend/runtime/allocator/out_of_memory.h"
 #include "backend/runtime/allocator/thread_bins.h"
 #include "backend/runtime/check.h"
 #include "backend/runtime/device.h"
+#include "musart/musart_faults.h"
 #include "musart/musart_races.h"
 
 namespace musa {
@@ -50,6 +53,7 @@ CardPool* create_pool(int device) {
     allocator::create_block_index();
     pthread_atfork(nullptr, nullptr, after_fork_in_child);
   }
+  watch_for_planned_failures();  // of the environment
   auto* pool = new CardPool(device);
   pools[device].store(pool, std::memory_order_release);
   return pool;
@@ -124,6 +128,19 @@ void* allocate_detoured(CardPool& pool, size_t size, size_t nbytes, musaStream_t
   return address;
 }
 
+void fail_if_planned(size_t nbytes, c10::DeviceIndex device) {
+  const musaError_t status = musaSimBeforeAllocation(device, nbytes);
+  watch_for_planned_failures();
+  if (status == musaSuccess) {
+    return;
+  }
+  const std::string detail = musaSimGetLastErrorDetail();
+  (void)musaGetLastError();
+  TORCH_CHECK_WITH(
+      OutOfMemoryError, false, "MUSA out of memory. Tried to allocate ", allocator::format_bytes(nbytes), ". ", detail,
+      ". Everything else goes on: do as on a full card, free tensors or use a smaller batch.");
+}
+
 C10_NOINLINE void* allocate_slowly(size_t nbytes, c10::DeviceIndex device, musaStream_t stream) {
   if (nbytes == 0) {
     return nullptr;
@@ -133,7 +150,10 @@ C10_NOINLINE void* allocate_slowly(size_t nbytes, c10::DeviceIndex device, musaS
     MUSA_CHECK(musaSimDefaultStream(device, &stream));
   }
   const size_t size = rounded_size(nbytes);
-  if (allocator::any_detour()) {
+  if (allocator::has_detour(allocator::Detour::kFaults)) {
+    fail_if_planned(nbytes, device);
+  }
+  if (allocator::any_detour_but(allocator::Detour::kFaults)) {
     return allocate_detoured(pool, size, nbytes, stream);
   }
   if (Block* block = pop_binned(pool, size, stream)) {
@@ -252,6 +272,16 @@ void record_block_stream(void* device_pointer, musaStream_t stream) {
 size_t block_size(const void* device_pointer) noexcept {
   const Block* block = allocator::find_block(device_pointer);
   return block && block->state == BlockState::kAllocated ? block->size : 0;
+}
+
+void watch_for_planned_failures() {
+  std::array<musaSimFaultPlan, 64> plans{};
+  const int planned = musaSimPlannedFaults(plans.data(), static_cast<int>(plans.size()));
+  // Beyond the room, one of the others may be an allocation's.
+  const bool any = planned > static_cast<int>(plans.size()) ||
+      std::any_of(plans.begin(), plans.begin() + planned,
+                  [](const musaSimFaultPlan& plan) { return plan.fault == musaSimFaultAllocation; });
+  allocator::set_detour(allocator::Detour::kFaults, any);
 }
 
 void set_memory_fraction(double fraction, c10::DeviceIndex device) {

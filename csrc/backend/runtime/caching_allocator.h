@@ -20,6 +20,9 @@ size_t block_size(const void* device_pointer) noexcept;
 /// The c10 face of the allocator (torch.accelerator.memory_*, DataPtr factory). Registered for PrivateUse1.
 c10::DeviceAllocator* device_allocator();
 
+/// To be called after a fault was planned or forgotten: an allocation that shall fail must not take the fast path.
+void watch_for_planned_failures();
+
 /// Upper bound of what this process may reserve on a card, as a fraction of its capacity. (0, 1].
 void set_memory_fraction(double fraction, c10::DeviceIndex device);
 double memory_fraction(c10::DeviceIndex device);

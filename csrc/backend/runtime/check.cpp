@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "musart/musart_faults.h"
 #include "musart/musart_sim.h"
 
 namespace musa {
@@ -49,8 +50,10 @@ void throw_runtime_error(musaError_t status, const char* call) {
         "start method");
   }
   TORCH_CHECK(status != musaErrorSimRace, "MUSA race:", detail);
+  const bool dead = status == musaErrorLaunchFailure || status == musaErrorECCUncorrectable ||
+      status == musaErrorDevicesUnavailable;  // the detail names the card, which needn't be the current one
   const std::string text = musaGetErrorString(status) + std::string(" (") + musaGetErrorName(status) + ") in " +
-      std::string(function_name(call)) + where() + "." + detail + what_to_do(status);
+      std::string(function_name(call)) + (dead ? "" : where()) + "." + detail + what_to_do(status);
   if (status == musaErrorMemoryAllocation || status == musaErrorSimHostMemory) {
     TORCH_CHECK_WITH(OutOfMemoryError, false, "MUSA out of memory: ", text);
   }

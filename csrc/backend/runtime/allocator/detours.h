@@ -10,6 +10,7 @@ enum class Detour : uint32_t {
   kRouted = 1,    // some thread or stream allocates from a private pool
   kHistory = 2,   // allocations and frees are recorded
   kUncached = 4,  // every allocation goes to the card, or to an allocator of the program's own
+  kFaults = 8,    // an allocation is planned to fail
 };
 
 extern constinit std::atomic<uint32_t> detours;
@@ -17,6 +18,9 @@ extern constinit std::atomic<uint32_t> detours;
 inline bool any_detour() noexcept { return detours.load(std::memory_order_relaxed) != 0; }
 inline bool has_detour(Detour reason) noexcept {
   return (detours.load(std::memory_order_relaxed) & static_cast<uint32_t>(reason)) != 0;
+}
+inline bool any_detour_but(Detour reason) noexcept {
+  return (detours.load(std::memory_order_relaxed) & ~static_cast<uint32_t>(reason)) != 0;
 }
 inline void set_detour(Detour reason, bool on) noexcept {
   if (on) {
