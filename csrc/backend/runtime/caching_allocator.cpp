@@ -150,10 +150,10 @@ C10_NOINLINE void* allocate_slowly(size_t nbytes, c10::DeviceIndex device, musaS
     MUSA_CHECK(musaSimDefaultStream(device, &stream));
   }
   const size_t size = rounded_size(nbytes);
-  if (allocator::any_detour()) {
-    if (allocator::has_detour(allocator::Detour::kFaults)) {
-      fail_if_planned(nbytes, device);
-    }
+  if (allocator::has_detour(allocator::Detour::kFaults)) {
+    fail_if_planned(nbytes, device);
+  }
+  if (allocator::any_detour_but(allocator::Detour::kFaults)) {
     return allocate_detoured(pool, size, nbytes, stream);
   }
   if (Block* block = pop_binned(pool, size, stream)) {

@@ -19,6 +19,9 @@ inline bool any_detour() noexcept { return detours.load(std::memory_order_relaxe
 inline bool has_detour(Detour reason) noexcept {
   return (detours.load(std::memory_order_relaxed) & static_cast<uint32_t>(reason)) != 0;
 }
+inline bool any_detour_but(Detour reason) noexcept {
+  return (detours.load(std::memory_order_relaxed) & ~static_cast<uint32_t>(reason)) != 0;
+}
 inline void set_detour(Detour reason, bool on) noexcept {
   if (on) {
     detours.fetch_or(static_cast<uint32_t>(reason));
