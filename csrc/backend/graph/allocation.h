@@ -28,7 +28,8 @@ class Watching {
 constexpr int kPoison = 0xFF;
 
 /// Memory promised to a result: which of its kernel's allocations is to get it. Kernels allocate in the same order
-/// each time; the first run, in which the first allocation of the right size gets it, shows which one becomes the result.
+/// each time; the first run, in which the first allocation of the right size gets it, shows which one becomes the
+/// result.
 struct PlannedBlock {
   void* alias;
   size_t nbytes;
