@@ -228,7 +228,9 @@ musaError_t musaSimLaunch(musaStream_t stream, const musaSimCost* cost, musaSimS
       static_cast<unsigned>(cost->dtype) >= musaSimDtypeCount) {
     return fail(musaErrorInvalidValue, "musaSimLaunch: the cost is NULL, negative or of an unknown dtype");
   }
-  MUSART_TRY(musart::refuse_captured(*stream, "musaSimLaunch"));
+  if (__builtin_expect(stream->capture.load(std::memory_order_relaxed) != nullptr, 0)) {
+    MUSART_TRY(musart::refuse_captured(*stream, "musaSimLaunch"));
+  }
   const musaSimSpan ran = musart::enqueue(*stream, musart::kernel_time(stream->card->figures, *cost));
   if (span != nullptr) *span = ran;
   return musaSuccess;

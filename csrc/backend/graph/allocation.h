@@ -14,7 +14,7 @@
 namespace musa::graph {
 
 /// Captures and replays under way. Zero almost always: the one look that every allocation of card memory takes.
-extern std::atomic<int> watching;
+extern std::atomic<int> watching __attribute__((visibility("hidden")));
 
 class Watching {
  public:
