@@ -204,3 +204,15 @@ def test_the_ninja_file_of_the_single_steps_compiles_for_the_host(tmp_path):
 def test_architecture_flags_name_the_cards():
     major, minor = torch.musa.get_device_capability()
     assert musa_extension._get_musa_arch_flags() == [f"--offload-arch=mp_{major}{minor}"]
+
+
+def test_architecture_flags_follow_the_list():
+    code = "from torch_musa.utils import musa_extension; print(*musa_extension._get_musa_arch_flags())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | {"TORCH_MUSA_ARCH_LIST": "mp_22; mp_31"},
+    )
+    assert done.stdout.split() == ["--offload-arch=mp_22", "--offload-arch=mp_31"], done.stderr

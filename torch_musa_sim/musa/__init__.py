@@ -3,6 +3,7 @@
 A block of imports for each subject, blocks and names sorted. Public is what has no leading underscore.
 """
 
+import importlib
 from types import ModuleType
 from typing import Any
 
@@ -184,6 +185,7 @@ has_half = True
 has_magma = False
 
 _INTERNAL_MODULES = {
+    "c_module",
     "architecture",
     "attributes",
     "device",
@@ -213,4 +215,6 @@ def __getattr__(name: str) -> Any:
         return random.default_generators()
     if name == "_initialized":  # torch.utils.checkpoint keeps the random state only of a module that says so
         return is_initialized()
+    if name in ("core", "optim", "utils"):  # on the real stack torch.musa is the package torch_musa
+        return importlib.import_module(f"torch_musa.{name}")
     raise AttributeError(f"module 'torch.musa' has no attribute {name!r}")

@@ -67,8 +67,10 @@ def _get_cpu_arch() -> str:
 
 
 def _get_musa_arch_flags() -> list[str]:
-    """What the device compiler would be told about the cards."""
-    return [f"--offload-arch=mp_{_get_musa_arch()}"]
+    """What the device compiler would be told about the cards: TORCH_MUSA_ARCH_LIST, else their own architecture."""
+    told = next(str(entry["value"]) for entry in _C._settings() if entry["name"] == "TORCH_MUSA_ARCH_LIST")
+    names = [name.strip() for name in told.split(";") if name.strip()] or [f"mp_{_get_musa_arch()}"]
+    return [f"--offload-arch={name}" for name in names]
 
 
 def _is_musa_file(path: str) -> bool:

@@ -1,0 +1,5 @@
+"""The switches of torch.backends.mudnn."""
+
+from torch_musa_sim.musa.backends.mudnn import MudnnModule, flags, set_flags, version
+
+__all__ = ["MudnnModule", "flags", "set_flags", "version"]
