@@ -14,7 +14,8 @@
 
 namespace musart {
 
-// Utilisation is taken over the last one to two of these, or over the whole life of a younger process.
+// Utilisation is taken over the last one to two of these (up to three where single launches are that long), or over the
+// whole life of a younger process.
 constexpr int64_t kLoadWindowNs = 1'000'000'000;
 
 struct LoadMark {
@@ -26,7 +27,7 @@ struct LoadMark {
 struct alignas(128) CardLoad {
   LoadMark total;
   LoadMark mark;      // `total` at the start of the current window
-  LoadMark previous;  // ... of the window before
+  LoadMark previous;  // ... of the window before; one window ago where the card lay idle in between
 };
 
 // Row of this process, by physical card. Points to private memory until accounting has opened its file.
@@ -35,7 +36,8 @@ extern std::atomic<CardLoad*> own_loads;
 // Back to private memory: the row will belong to another process.
 void stop_sharing_loads();
 
-void start_load_window(CardLoad& load);
+// After a launch that was counted from `begin_ns` to `load.total.now_ns` and moved bytes for `memory_ns`.
+void start_load_window(CardLoad& load, int64_t begin_ns, int64_t memory_ns);
 
 // Work ran on a card from span.start_ns to span.end_ns. What overlaps earlier work on another stream counts once.
 inline void note_work(int physical, const musaSimSpan& span, int64_t memory_ns) {
@@ -47,7 +49,9 @@ inline void note_work(int physical, const musaSimSpan& span, int64_t memory_ns) 
     load.total.now_ns.store(span.end_ns, kRelaxed);
   }
   load.total.memory_ns.store(load.total.memory_ns.load(kRelaxed) + memory_ns, kRelaxed);
-  if (__builtin_expect(span.end_ns - load.mark.now_ns.load(kRelaxed) > kLoadWindowNs, 0)) start_load_window(load);
+  if (__builtin_expect(span.end_ns - load.mark.now_ns.load(kRelaxed) > kLoadWindowNs, 0)) {
+    start_load_window(load, begin, memory_ns);
+  }
 }
 
 struct LoadShare {
