@@ -50,3 +50,7 @@ def test_backends_without_a_compiler(backend):
     x = torch.randn(4)
     f = torch.compile(lambda x: x.sin() * 2, backend=backend, fullgraph=True)
     assert_close(f(x.to(MUSA)), x.sin() * 2)
+
+
+def test_backends_are_listed():
+    assert {"inductor", "musagraphs"} <= set(torch._dynamo.list_backends())

@@ -23,7 +23,7 @@ PROGRAMS = {
         torch.einsum("ij,kj->ik", x, x),
         torch.baddbmm(x, x[None], x.t()[None] @ x),
     ),
-    "casts": lambda x: (x.half() * 2, x.bfloat16().float(), x.int() // 2, (x > 0).long().sum(), x.double().sqrt()),
+    "casts": lambda x: (x.half() * 2, x.bfloat16() * 3, x.int() // 2, (x > 0).long().sum(), x.double().sqrt()),
     "complex": lambda x: (torch.fft.rfft(x).abs(), torch.view_as_complex(x.reshape(-1, 2)).conj() * 2),
     "sorting": lambda x: (
         x.sort(0).values,

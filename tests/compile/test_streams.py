@@ -33,6 +33,9 @@ def test_events_and_streams_in_one_graph_work_on_their_streams():
         side.wait_event(event)
         with side:
             z = y @ y
+        done = torch.Event("musa")
+        done.record(side)
+        done.wait()
         return z
 
     x = torch.randn(512, 512, device=MUSA)

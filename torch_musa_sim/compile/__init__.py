@@ -15,6 +15,12 @@ def _on_device_interface(module: ModuleType) -> None:
     device_interface.register(module)
 
 
+def _on_backend_registry(module: ModuleType) -> None:
+    from torch_musa_sim.compile import musagraphs
+
+    musagraphs.register(module)
+
+
 def _on_inductor(module: ModuleType) -> None:
     from torch_musa_sim.compile import inductor
 
@@ -23,6 +29,7 @@ def _on_inductor(module: ModuleType) -> None:
 
 _TEACHERS = {
     "torch._dynamo.device_interface": _on_device_interface,
+    "torch._dynamo.backends.registry": _on_backend_registry,
     "torch._inductor.compile_fx": _on_inductor,
 }
 

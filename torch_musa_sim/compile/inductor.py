@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import fx
 
+from torch_musa_sim.compile.graphed import GraphedCode, warn_not_graphed, why_not_graphed
 from torch_musa_sim.compile.region import CompiledRegion, EagerRegion, region_name
-from torch_musa_sim.compile.retarget import graph_card, retarget
+from torch_musa_sim.compile.retarget import Retargeted, graph_card, retarget
 
 InnerCompile = Callable[..., Any]
 
@@ -64,7 +65,8 @@ def _compile_for_card(
             compile_region_name=compile_region_name,
             **{**options, "cudagraphs": BoxedBool(False)},  # Inductor's own are of CUDA
         )
-        return CompiledRegion(compiled, target, name, card)
+        region = CompiledRegion(compiled, target, name, card)
+        return _graphed(region, target, gm, name, options) if _wants_graphs(options) else region
     except (SkipFrame, RestartAnalysis):
         raise  # no failures, but Dynamo's way of starting again
     except Exception as error:
@@ -74,6 +76,29 @@ def _compile_for_card(
             stacklevel=2,
         )
         return EagerRegion(gm)
+
+
+def _wants_graphs(options: dict[str, Any]) -> bool:
+    """Whether mode="reduce-overhead" or the option triton.cudagraphs asks for graphs."""
+    from torch._inductor import config
+
+    asked = options.get("cudagraphs")
+    return bool(config.triton.cudagraphs if asked is None else asked)
+
+
+def _graphed(
+    region: CompiledRegion, target: Retargeted, gm: fx.GraphModule, name: str, options: dict[str, Any]
+) -> CompiledRegion:
+    # In a backward graph Inductor calls the saved tensors static, too: they are with its own graphs only.
+    static = () if options.get("is_backward") else tuple(options.get("static_input_idxs") or ())
+    reason = why_not_graphed(gm, static, region.written)
+    if reason is None and target.synchronizes:
+        reason = "the host waits for a value inside it"
+    if reason is not None:
+        warn_not_graphed(name, reason)
+        return region
+    region.replay_by(GraphedCode(region.run, static, name))
+    return region
 
 
 def _reason(error: Exception) -> str:

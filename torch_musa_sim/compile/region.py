@@ -8,6 +8,7 @@ from torch import fx
 from torch._inductor.output_code import OutputCode
 
 from torch_musa_sim import _C, musa
+from torch_musa_sim.compile.graphed import GraphedCode
 from torch_musa_sim.compile.retarget import Retargeted, stream_of
 
 
@@ -27,13 +28,24 @@ class CompiledRegion(OutputCode):
         self._compiled = compiled  # owns what the code needs
         self._flops = target.flops
         code = getattr(compiled, "current_callable", None) or compiled
-        written = sorted(getattr(compiled, "mutated_input_idxs", ()))
-        self._run = _C._CompiledRegion(
-            code, name, card.index, target.results, written, target.compute, target.synchronizes
+        self.written: list[int] = sorted(getattr(compiled, "mutated_input_idxs", ()))
+        self._on_card = _C._CompiledRegion(
+            code, name, card.index, target.results, self.written, target.compute, target.synchronizes
         ).run
+        self._graphed: GraphedCode | None = None
 
     def __call__(self, inputs: Sequence[Any]) -> Any:
-        return self._run(inputs, self._flops(inputs))
+        if self._graphed is not None:
+            return self._graphed(list(inputs) if not isinstance(inputs, list) else inputs)
+        return self._on_card(inputs, self._flops(inputs))
+
+    def run(self, inputs: list[Any]) -> Sequence[Any]:
+        """The code itself, as often as it is called."""
+        return self._on_card(inputs, self._flops(inputs))
+
+    def replay_by(self, graphed: GraphedCode) -> None:
+        """From now on calls go to `graphed`, which captures `run`."""
+        self._graphed = graphed
 
 
 class EagerRegion(OutputCode):

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/clone.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "backend/bridge/wrap.h"
@@ -19,6 +20,16 @@ double bytes_of(const at::Tensor& tensor) {
 
 bool lies_on(const void* alias, c10::Device card) {
   return musart::is_alias_pointer(alias) && musart::device_of(musart::to_device(alias)) == card.index();
+}
+
+/// What `later` is given from now on waits for what `earlier` has been given.
+void order(musaStream_t earlier, musaStream_t later) {
+  musaEvent_t event = nullptr;
+  MUSA_CHECK(musaEventCreateWithFlags(&event, musaEventDisableTiming));
+  const musaError_t recorded = musaEventRecord(event, earlier);
+  const musaError_t waits = recorded == musaSuccess ? musaStreamWaitEvent(later, event, 0) : recorded;
+  (void)musaEventDestroy(event);
+  MUSA_CHECK(waits);
 }
 
 /// A copy of the storage in the memory of another card.
@@ -46,6 +57,7 @@ at::Tensor CompiledRun::show(const at::Tensor& argument, bool written) {
   auto shown = musa::show(impl, kOp);
   check_memory(impl, *shown, kOp);
   bytes_ += bytes_of(argument) * (written ? 2 : 1);
+  join(argument.device());
   if (launch_.is_watched()) {
     launch_.note_access(*impl, written, facts_.counters->name.c_str());
   }
@@ -57,6 +69,17 @@ at::Tensor CompiledRun::show(const at::Tensor& argument, bool written) {
             impl->unsafe_storage().getWeakStorageImpl(), memory});
   }
   return at::Tensor(std::move(shown));
+}
+
+void CompiledRun::join(c10::Device device) {
+  if (C10_LIKELY(device == facts_.device)) {
+    return;
+  }
+  const musaStream_t stream = current_native_stream(device.index());
+  if (std::find(joined_.begin(), joined_.end(), stream) == joined_.end()) {
+    joined_.push_back(stream);
+    order(stream, launch_.stream());
+  }
 }
 
 void CompiledRun::finish() {
@@ -105,6 +128,7 @@ at::Tensor CompiledRun::take(const at::Tensor& result, c10::Device device) {
       impl->has_storage() && impl->layout() == c10::kStrided, "A result of layout ", impl->layout(),
       " is not supported on musa. Run this code without torch.compile.");
   bytes_ += bytes_of(result);
+  join(device);
   at::Tensor taken(take_on(impl, storage_of(impl->storage(), device)));
   if (launch_.is_watched()) {
     launch_.note_access(*taken.unsafeGetTensorImpl(), /*written=*/true, facts_.counters->name.c_str());
@@ -114,6 +138,9 @@ at::Tensor CompiledRun::take(const at::Tensor& result, c10::Device device) {
 
 void CompiledRun::launch(double flops) {
   MUSA_CHECK(launch_.finish_kernel(*facts_.counters, {.flops = flops, .bytes = bytes_, .dtype = facts_.dtype}));
+  for (const musaStream_t stream : joined_) {
+    order(launch_.stream(), stream);
+  }
   if (facts_.synchronizes) {
     MUSA_CHECK(musaStreamSynchronize(launch_.stream()));
   }

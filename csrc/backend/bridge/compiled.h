@@ -54,11 +54,15 @@ class CompiledRun {
   };
 
   c10::Storage storage_of(const c10::Storage& cpu, c10::Device device);
+  /// The code also touches memory of another card: its launch comes after what that card's stream was given before,
+  /// and before what it is given later.
+  void join(c10::Device device);
 
   const CompiledFacts& facts_;
   Launch launch_;
   double bytes_ = 0;
   c10::SmallVector<Argument, 8> arguments_;
+  c10::SmallVector<musaStream_t, 1> joined_;  // streams of other cards
   std::vector<std::pair<const c10::StorageImpl*, c10::Storage>> fresh_;
   std::optional<AllocateOnCard> memory_;
   std::optional<BelowAutograd> state_;
