@@ -52,16 +52,16 @@ from torch_musa_sim.musa.streams import Event as _MusaEventBase
 from torch_musa_sim.musa.streams import Stream as _MusaStreamBase
 
 
-def _is_musa(storage: torch.UntypedStorage) -> bool:
+def _is_musa(self: torch.UntypedStorage) -> bool:
     """Whether a storage lies on a card."""
-    return storage.device.type == "musa"
+    return self.device.type == "musa"
 
 
 def _musa(
-    storage: torch.UntypedStorage, device: Any = None, non_blocking: bool = False, **kwargs: Any
+    self: torch.UntypedStorage, device: Any = None, non_blocking: bool = False, **kwargs: Any
 ) -> torch.UntypedStorage:
     """The storage on a card: itself when it is there, else a copy."""
-    return storage.musa(device, non_blocking, **kwargs)  # type: ignore[attr-defined, no-any-return]
+    return self.musa(device, non_blocking, **kwargs)  # type: ignore[attr-defined, no-any-return]
 
 
 _musart = _C._musart

@@ -1,5 +1,6 @@
 """Cards: counting, choosing, describing, waiting."""
 
+import builtins
 from types import TracebackType
 from typing import Any, Literal
 
@@ -56,7 +57,10 @@ class device:
         self.prev_idx = _C._exchange_device(self.idx)
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        type: builtins.type[BaseException] | None = None,
+        value: BaseException | None = None,
+        traceback: TracebackType | None = None,
     ) -> None:
         if self.idx >= 0:
             _C._exchange_device(self.prev_idx)

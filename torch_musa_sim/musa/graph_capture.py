@@ -175,9 +175,12 @@ class graph:
             raise
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         try:
             self.musa_graph.capture_end()
         finally:
-            self.stream_ctx.__exit__(kind, error, traceback)
+            self.stream_ctx.__exit__(exc_type, exc_value, traceback)

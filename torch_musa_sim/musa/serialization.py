@@ -8,7 +8,7 @@ _PRIORITY = 19  # before CUDA's own entry (20), which in a torch without CUDA on
 _registered = False
 
 
-def _cuda_deserialize(obj: Any, location: str) -> Any:
+def _cuda_deserialize(_: Any, location: str) -> Any:
     """Refuses storages of CUDA in a torch without CUDA, naming what to do; leaves everything else to torch."""
     if not (isinstance(location, str) and location.startswith("cuda")) or torch.cuda.is_available():
         return None

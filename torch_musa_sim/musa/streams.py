@@ -1,5 +1,6 @@
 """Streams and events with CUDA's signatures, over torch.Stream and torch.Event."""
 
+import builtins
 import ctypes
 from types import TracebackType
 from typing import Any, Self
@@ -204,11 +205,14 @@ class StreamContext:
         set_stream(self.stream)
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        type: builtins.type[BaseException] | None = None,
+        value: BaseException | None = None,
+        traceback: TracebackType | None = None,
     ) -> None:
         if self._card is not None:
             set_stream(self._before)
-            self._card.__exit__(kind, error, trace)
+            self._card.__exit__(type, value, traceback)
 
 
 def stream(stream: torch.Stream | None) -> StreamContext:

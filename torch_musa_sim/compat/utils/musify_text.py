@@ -5,13 +5,14 @@ A file's parts between MUSIFY_EXCL_START and MUSIFY_EXCL_STOP, and lines with MU
 
 import contextlib
 import json
-import logging
 import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
+
+from .logger_util import LOGGER
 
 Match = tuple[tuple[str, int], Any]  # ((keyword as it stands in the text, position), value)
 
@@ -87,7 +88,7 @@ def exclusion_start(line_no: int) -> bool:
     """Begins a part that stays as it is."""
     global EXCL_FLAG
     if EXCL_FLAG:
-        logging.warning("line %d: MUSIFY_EXCL_START inside a part that is excluded already", line_no)
+        LOGGER.warning("line %d: MUSIFY_EXCL_START inside a part that is excluded already", line_no)
     EXCL_FLAG = True
     return False
 
@@ -96,7 +97,7 @@ def exclusion_stop(line_no: int) -> bool:
     """Ends a part that stays as it is."""
     global EXCL_FLAG
     if not EXCL_FLAG:
-        logging.warning("line %d: MUSIFY_EXCL_STOP without MUSIFY_EXCL_START", line_no)
+        LOGGER.warning("line %d: MUSIFY_EXCL_STOP without MUSIFY_EXCL_START", line_no)
     EXCL_FLAG = False
     return False
 
@@ -104,7 +105,7 @@ def exclusion_stop(line_no: int) -> bool:
 def exclusion_line(line_no: int) -> bool:
     """Lets one line stay as it is."""
     if EXCL_FLAG:
-        logging.warning("line %d: MUSIFY_EXCL_LINE inside a part that is excluded already", line_no)
+        LOGGER.warning("line %d: MUSIFY_EXCL_LINE inside a part that is excluded already", line_no)
     return True
 
 
@@ -197,5 +198,5 @@ def transform_file(path: str, args: Any) -> None:
     if args.output_method == "inplace" and target is not None:
         os.replace(target, path)
     if EXCL_FLAG:
-        logging.warning("%s: MUSIFY_EXCL_START is never ended", path)
+        LOGGER.warning("%s: MUSIFY_EXCL_START is never ended", path)
         EXCL_FLAG = False

@@ -50,7 +50,7 @@ class SimplePortingViaMusify:
             output_method=output_method,
             direction=direction,
         )
-        logging.getLogger().setLevel(log_level)
+        logging.getLogger("torch_musa").setLevel(log_level)
 
     def run(self) -> None:
         """Converts the files."""

@@ -15,7 +15,7 @@ def fused_rmsnorm_forward(
 
 
 def fused_rmsnorm_backward(
-    grad_output: Tensor,
+    grad_out: Tensor,
     invvar: Tensor,
     inp: Tensor,
     normalized_shape: list[int],
