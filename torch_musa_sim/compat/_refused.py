@@ -1,4 +1,4 @@
-"""Parts of the real package that generate or load machine code of a card: they say why there is none when they are called."""
+"""Parts of the real package that generate or load machine code of a card: when called they say why there is none."""
 
 import functools
 import inspect
@@ -17,13 +17,13 @@ NO_CPP_WRAPPER = (
     "torch._inductor.config.cpp_wrapper off, see docs/compile.md"
 )
 NO_AOT = (
-    "code that AOTInductor compiled ahead of time can't run on a simulated card; use torch.compile, or run the exported "
-    "program as it is, see docs/compile.md"
+    "code that AOTInductor compiled ahead of time can't run on a simulated card; use torch.compile, or run the "
+    "exported program as it is, see docs/compile.md"
 )
 
 
 def refused(reason: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A function with the signature and docstring of the decorated one that raises NotImplementedError with `reason`."""
+    """A function with the signature and docstring of the decorated one that raises NotImplementedError."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(function)

@@ -1,8 +1,8 @@
 """Torch's own modules for CUDA, loaded once more as modules for musa.
 
-Much of the compiler's code names CUDA and is not about CUDA: what it calls exists in torch.musa under the same names. Such
-a module is read from the torch that is installed, its names are changed, and it runs as a module of ours. Nothing of it is
-kept anywhere.
+Much of the compiler's code names CUDA and is not about CUDA: what it calls exists in torch.musa under the same names.
+Such a module is read from the torch that is installed, its names are changed, and it runs as a module of ours. Nothing
+of it is kept anywhere.
 """
 
 import importlib.util
@@ -25,7 +25,7 @@ def load(
 ) -> None:
     """Runs torch's module `source` in the namespace `into`, which has `__name__` and `__file__` set.
 
-    replaced: pieces of the text after the change of names, and what stands there instead. Raises ImportError for a piece
+    replaced: pieces of the text after the change of names, and what stands there instead; raises ImportError for one
     that the installed torch doesn't have. last: what is done to the text in the end.
     """
     spec = importlib.util.find_spec(source)

@@ -3,9 +3,10 @@
 import importlib
 from typing import Any
 
-import torch
 from torch._dynamo import trace_rules
 from torch._dynamo.variables import TorchInGraphFunctionVariable
+
+from torch_musa_sim import musa
 
 _PREFIX = "torch.cuda."
 
@@ -23,7 +24,7 @@ _torch_musa_non_c_binding_in_graph_functions = dict.fromkeys(
         for name in trace_rules.torch_non_c_binding_in_graph_functions
         if name.startswith(_PREFIX)
         and name.count(".") == 2
-        and callable(getattr(torch.musa, name.removeprefix(_PREFIX), None))
+        and callable(getattr(musa, name.removeprefix(_PREFIX), None))
     ],
     TorchInGraphFunctionVariable,
 )
@@ -31,7 +32,7 @@ _torch_musa_non_c_binding_in_graph_functions = dict.fromkeys(
 
 def _apply_dynamo_trace_rules_patches() -> None:
     """Adds the functions to Dynamo's rules, once, and makes Dynamo read its rules again."""
-    rules: list[dict[str, Any]] = trace_rules.torch_name_rule_map
+    rules: Any = trace_rules.torch_name_rule_map
     if not any(known is _torch_musa_non_c_binding_in_graph_functions for known in rules):
         rules.append(_torch_musa_non_c_binding_in_graph_functions)
         trace_rules.get_torch_obj_rule_map.cache_clear()

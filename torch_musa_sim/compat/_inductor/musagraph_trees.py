@@ -1,7 +1,7 @@
 """Trees of musa graphs that share one pool of memory: torch's for CUDA graphs, on musa.
 
-`torch.compiler.cudagraph_mark_step_begin` marks steps of both. Messages go to torch's log "cudagraphs", options are those
-of torch._inductor.config.triton.cudagraph*.
+`torch.compiler.cudagraph_mark_step_begin` marks steps of both. Messages go to torch's log "cudagraphs", options are
+those of torch._inductor.config.triton.cudagraph*.
 """
 
 from collections.abc import Sequence

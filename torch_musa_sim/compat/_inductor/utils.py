@@ -5,9 +5,10 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-import torch
 from torch._inductor import utils
 from torch._inductor.runtime.benchmarking import Benchmarker
+
+from torch_musa_sim import musa
 
 from .._refused import NO_AOT, NO_TRITON, refused
 
@@ -40,7 +41,12 @@ class TritonBenchmarker(Benchmarker):
         """
         warmup, rep = kwargs.pop("warmup", 25), kwargs.pop("rep", 100)
         mode = kwargs.pop("return_mode", "median")
-        summaries = {"median": statistics.median, "mean": statistics.fmean, "min": min, "max": max}
+        summaries: dict[str, Callable[[list[float]], float]] = {
+            "median": statistics.median,
+            "mean": statistics.fmean,
+            "min": min,
+            "max": max,
+        }
         if mode not in summaries:
             raise ValueError(f"return_mode is one of {sorted(summaries)}, not {mode!r}")
         if kwargs:
@@ -49,11 +55,11 @@ class TritonBenchmarker(Benchmarker):
         for _ in range(min(int(warmup / estimate), 10)):
             _callable()
         times = [self._milliseconds(_callable) for _ in range(max(1, min(int(rep / estimate), 100)))]
-        return float(summaries[mode](times))
+        return summaries[mode](times)
 
     @staticmethod
     def _milliseconds(function: Callable[[], Any]) -> float:
-        start, end = (torch.musa.Event(enable_timing=True) for _ in range(2))
+        start, end = (musa.Event(enable_timing=True) for _ in range(2))
         start.record()
         function()
         end.record()

@@ -19,7 +19,7 @@ class CppWrapperMusa(CppWrapperCpu):
         """The include of a device that torch has one for; raises NotImplementedError for musa."""
         if device == "musa":
             raise NotImplementedError(f"CppWrapperMusa.get_device_include_path: {NO_CPP_WRAPPER}")
-        return str(CppWrapperCpu.get_device_include_path(device))
+        return str(CppWrapperCpu.get_device_include_path_jit(device))
 
     @refused(NO_CPP_WRAPPER)
     def codegen_invoke_subgraph(self, *args: Any, **kwargs: Any) -> None:

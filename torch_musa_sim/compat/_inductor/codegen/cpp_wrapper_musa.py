@@ -104,7 +104,7 @@ class MUSACppWrapper(CppWrapperMusa):
         raise AssertionError
 
     @refused(NO_CPP_WRAPPER)
-    def generate_kernel_call(
+    def generate_kernel_call(  # type: ignore[override]
         self,
         kernel_name: str,
         call_args: Any,

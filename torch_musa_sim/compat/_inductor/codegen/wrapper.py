@@ -33,13 +33,13 @@ class MUSATritonWrapperCodeGen(PythonWrapperCodegen):
         """Would write the imports."""
 
     @refused(NO_TRITON)
-    def make_allocation(
+    def make_allocation(  # type: ignore[override]
         self, name: Any, device: Any, dtype: Any, shape: Any, stride: Any, allocation_shape: Any = None
     ) -> Any:
         """Would write the allocation of a buffer."""
 
     @refused(NO_TRITON)
-    def codegen_device_guard_enter(self, device_idx: int) -> None:
+    def codegen_device_guard_enter(self, device_idx: int) -> None:  # type: ignore[override]
         """Would write the line that makes a card current."""
 
     @refused(NO_TRITON)
