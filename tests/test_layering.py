@@ -32,7 +32,7 @@ PYTHON_ROOMS = {
     "simulate": {"_C", "musa"},
     "compile": {"_C", "musa"},
     "ao": set(),
-    "compat": {"musa", "distributed", "ao", "_real_package", "collect_env"},
+    "compat": {"musa", "distributed", "compile", "ao", "_real_package", "collect_env"},
 }
 MAY_IMPORT_ALL = {"cli", "__init__", "collect_env"}
 

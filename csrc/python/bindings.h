@@ -10,6 +10,7 @@ void bind_streams(pybind11::module_& module);
 void bind_memory(pybind11::module_& module);
 void bind_memory_history(pybind11::module_& module);
 void bind_memory_pools(pybind11::module_& module);
+void bind_pool_state(pybind11::module_& module);
 void bind_allocator_stress(pybind11::module_& module);
 void bind_random(pybind11::module_& module);
 void bind_counters(pybind11::module_& module);

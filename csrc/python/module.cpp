@@ -17,6 +17,7 @@ PYBIND11_MODULE(_C, module) {
   musa::python::bind_memory(module);
   musa::python::bind_memory_history(module);
   musa::python::bind_memory_pools(module);
+  musa::python::bind_pool_state(module);
   musa::python::bind_allocator_stress(module);
   musa::python::bind_random(module);
   musa::python::bind_counters(module);

@@ -51,6 +51,9 @@ constexpr c10::DispatchKeySet kWrapperKeys(
   if (tensor->key_set().has_any(kWrapperKeys)) {
     refuse_wrapper(tensor, op);
   }
+  if (tensor->layout() == c10::kStrided && !tensor->has_storage()) {
+    (void)tensor->storage();  // throws in the words of who took the storage away
+  }
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, op, ": argument of layout ", tensor->layout(),
       " is not supported on musa. Use .to_dense(), or run this op on the CPU.");
@@ -86,6 +89,9 @@ void check_memory(c10::TensorImpl* tensor, const c10::TensorImpl& shown, const c
   }
   if (tensor->unsafe_storage().nbytes() > 0) {  // as a subclass makes it, or a view of such a tensor
     refuse_wrapper(tensor, op);
+  }
+  if (tensor->layout() == c10::kStrided && !tensor->has_storage()) {
+    (void)tensor->storage();  // throws in the words of who took the storage away
   }
   TORCH_CHECK(
       false, op, ": a tensor of ", tensor->numel(),

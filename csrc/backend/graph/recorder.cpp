@@ -4,6 +4,7 @@
 #include <ATen/ops/clone.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <sstream>
 
@@ -12,6 +13,7 @@
 #include "backend/bridge/wrap.h"
 #include "backend/generator.h"
 #include "backend/graph/interception.h"
+#include "backend/graph/poison.h"
 #include "backend/graph/refusal.h"
 #include "backend/graph/shadow.h"
 #include "backend/runtime/check.h"
@@ -23,6 +25,8 @@
 namespace musa::graph {
 
 namespace {
+
+constinit std::atomic<bool> fills_memory{true};
 
 using torch::jit::Stack;
 
@@ -434,8 +438,12 @@ void Recorder::add_external(Node& node, const at::Tensor& tensor, const std::str
   }
 }
 
+void fill_captured_memory(bool on) noexcept { fills_memory.store(on, std::memory_order_relaxed); }
+
 void Recorder::note_allocation(void* alias, size_t nbytes) {
-  std::memset(alias, kPoison, nbytes);
+  if (fills_memory.load(std::memory_order_relaxed)) {
+    std::memset(alias, kPoison, nbytes);
+  }
   const std::lock_guard<std::mutex> lock(mutex_);
   size_t& known = owned_[reinterpret_cast<uintptr_t>(alias)];
   known = std::max(known, nbytes);

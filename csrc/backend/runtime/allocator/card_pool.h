@@ -17,6 +17,7 @@
 #include "backend/runtime/allocator/expandable_segment.h"
 #include "backend/runtime/allocator/live_stats.h"
 #include "backend/runtime/allocator/out_of_memory.h"
+#include "backend/runtime/allocator/pool_state.h"
 #include "backend/runtime/allocator/private_pools.h"
 #include "backend/runtime/stream_marker.h"
 
@@ -54,6 +55,9 @@ class CardPool {
   int uses(c10::MempoolId_t id);
   void set_traits(c10::MempoolId_t id, PoolTraits traits);
   bool holds_exactly(c10::MempoolId_t id, const std::unordered_set<const void*>& addresses);
+  // pool_state.h
+  std::vector<PoolBlock> state_of(c10::MempoolId_t id);
+  std::vector<uintptr_t> restore(c10::MempoolId_t id, const std::vector<PoolBlock>& state);
 
   c10::CachingDeviceAllocator::DeviceStats stats();
   void reset_accumulated_stats();
@@ -141,6 +145,7 @@ class CardPool {
   }
 
   // Private pools (card_private_pools.cpp).
+  Block* claim(BlockStore& store, const PoolBlock& wanted);
   BlockStore* existing_store(c10::MempoolId_t id);
   BlockStore& held_store(c10::MempoolId_t id);
   BlockStore* routed_store(musaStream_t stream);

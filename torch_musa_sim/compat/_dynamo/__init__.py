@@ -1,0 +1,1 @@
+"""What Dynamo knows of musa, under the names of the real package."""

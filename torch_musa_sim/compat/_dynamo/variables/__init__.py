@@ -1,0 +1,1 @@
+"""What Dynamo traces specially."""

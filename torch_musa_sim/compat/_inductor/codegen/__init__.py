@@ -1,0 +1,1 @@
+"""Inductor's generators of code, under the names of the real package."""

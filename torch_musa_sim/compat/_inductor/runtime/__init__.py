@@ -1,0 +1,1 @@
+"""What Inductor's generated code uses at run time."""
