@@ -49,7 +49,8 @@ musaSimCaptureNode(musaStream_t stream, int* node, const int** dependencies, int
 MUSART_API void musaSimCaptureInvalidate(musaStream_t stream);
 
 // A launch of a graph: the host pays graph_launch_ns instead of launch_ns for each node. `start_ns`: when its first
-// nodes start. Until the end memory that the calling thread asks for costs no time. The end comes with musaSimGraphEnd, when all nodes have run; `bytes` were moved in the card's memory.
+// nodes start. Until the end memory that the calling thread asks for costs no time. The end comes with musaSimGraphEnd,
+// when all nodes have run; `bytes` were moved in the card's memory.
 MUSART_API musaError_t musaSimGraphBegin(musaStream_t stream, int64_t* start_ns);
 MUSART_API musaError_t musaSimGraphEnd(musaStream_t stream, int64_t start_ns, int64_t end_ns, double bytes);
 // A stream of a card on which launches advance its own tail and nothing else: kernels of a graph are timed on it.
