@@ -274,7 +274,7 @@ class Exported(nn.Module):
         x = Q.dequantize_per_tensor(Q.quantize_per_tensor(x, *grid), *grid)
         channels = (self.scale, self.zero, 0, -128, 127, torch.int8)
         weight = Q.dequantize_per_channel(Q.quantize_per_channel(self.conv.weight, *channels), *channels)
-        return torch.relu(functional.conv2d(x, weight, self.conv.bias, padding=1))
+        return torch.relu(functional.conv2d(x, weight, self.conv.bias, padding=1)).flatten(1)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -37,6 +37,8 @@ def lower_pt2e_quantized_to_x86(model: nn.Module, example_inputs: tuple[Any, ...
             # Inductor matches its patterns on flat arguments.
             freezing_passes(lowered, pytree.tree_leaves(example_inputs))  # type: ignore[no-untyped-call]
         constant_fold(lowered)
+    for node in lowered.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
+        node.target = torch.ops.aten.reshape.default  # int8 kernels give other strides than those that were traced
     lowered.recompile()
     program: GraphModule = lowered
     return program
