@@ -69,9 +69,18 @@ def test_a_pool_goes_back_to_an_earlier_state():
     assert not _MUSAC._musa_checkPoolLiveAllocations(0, pool.id, {kept.data_ptr()})
     _MUSAC._musa_setCheckpointPoolState(0, state, [stale.untyped_storage()._cdata], [])
     assert _MUSAC._musa_checkPoolLiveAllocations(0, pool.id, {kept.data_ptr()})
+    address = kept.data_ptr()
     del kept
-    with pytest.raises(RuntimeError, match="1 blocks of the pool were freed"):
+    again = torch._C._construct_storage_from_data_pointer(address, torch.device("musa:0"), 1 << 20)
+    _MUSAC._musa_setCheckpointPoolState(0, state, [], [again._cdata])
+    assert _MUSAC._musa_checkPoolLiveAllocations(0, pool.id, {address})
+    with torch.musa.use_mem_pool(pool):
+        other = torch.ones(1 << 18, device="musa")
+    assert other.data_ptr() != address
+    with pytest.raises(RuntimeError, match="in use that were not when its state was taken"):
         _MUSAC._musa_setCheckpointPoolState(0, state, [], [])
+    del again
+    assert _MUSAC._musa_checkPoolLiveAllocations(0, pool.id, {other.data_ptr()})
 
 
 def test_functions_of_an_allocator_that_are_never_called_are_refused():

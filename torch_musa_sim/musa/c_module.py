@@ -227,13 +227,8 @@ class _musa_MUSAAllocator_AllocatorState:
     def __init__(self, device: int, mempool_id: tuple[int, int]) -> None:
         self.device = device
         self.mempool_id = mempool_id
-        self.addresses = frozenset(
-            block["address"]
-            for segment in _C._memory_segments(mempool_id)
-            if segment["device"] == device
-            for block in segment["blocks"]
-            if block["state"] == "active_allocated"
-        )
+        self.blocks = _C._pool_state(device, mempool_id)
+        self.addresses = frozenset(address for address, _, _ in self.blocks)
 
 
 def _musa_getCheckpointState(device: int, mempool_id: tuple[int, int]) -> _musa_MUSAAllocator_AllocatorState:
@@ -247,16 +242,13 @@ def _musa_setCheckpointPoolState(
     stale_storages: list[int],
     storages_to_add_deleters: list[int],
 ) -> None:
-    """Takes a pool back to `state` by freeing the stale storages (addresses of StorageImpl, as `_cdata`).
+    """Takes a pool back to `state`. Storages are given as addresses of StorageImpl, as `_cdata`.
 
-    Raises RuntimeError when a block of the state was freed since: memory that was given back can't be had again at its
-    old address, so keep the tensors of a state alive.
+    The stale ones are freed; what was freed since is allocated at its old addresses, and owned from then on by those of
+    storages_to_add_deleters that lie there.
+
+    Raises RuntimeError when a block is allocated that wasn't, or when other memory lies where one was.
     """
     for storage in stale_storages:
         _C._free_card_memory(storage)
-    now = _musa_getCheckpointState(device, state.mempool_id).addresses
-    if state.addresses - now:
-        raise RuntimeError(
-            f"{len(state.addresses - now)} blocks of the pool were freed since the state was taken and can't be had "
-            "again at their addresses; keep the tensors of a state alive until it is restored"
-        )
+    _C._restore_pool_state(device, state.mempool_id, state.blocks, storages_to_add_deleters)
