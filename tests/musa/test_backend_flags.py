@@ -6,18 +6,21 @@ import importlib
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.backends import __allow_nonbracketed_mutation as allow_mutation
 
 BIG = 512  # bound by arithmetic on every card
 
 
 @pytest.fixture(autouse=True)
 def _flags_are_put_back():
-    before = torch.get_float32_matmul_precision()
-    conv, enabled = torch.backends.mudnn.allow_tf32, torch.backends.mudnn.enabled
-    yield
-    torch.backends.musa.matmul.fp32_precision = "ieee"
-    torch.set_float32_matmul_precision(before)
-    torch.backends.mudnn.allow_tf32, torch.backends.mudnn.enabled = conv, enabled
+    # torch's own test tools forbid changes of global flags in the whole process.
+    with allow_mutation():
+        before = torch.get_float32_matmul_precision()
+        conv, enabled = torch.backends.mudnn.allow_tf32, torch.backends.mudnn.enabled
+        yield
+        torch.backends.musa.matmul.fp32_precision = "ieee"
+        torch.set_float32_matmul_precision(before)
+        torch.backends.mudnn.allow_tf32, torch.backends.mudnn.enabled = conv, enabled
 
 
 def virtual_ms(work) -> float:
