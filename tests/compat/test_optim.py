@@ -155,3 +155,16 @@ def test_the_fused_operators_have_names_of_their_own():
         lr=0.1, beta1=0.9, beta2=0.999, weight_decay=0.0, eps=1e-8, amsgrad=False, maximize=False,
     )  # fmt: skip
     assert weight.tolist() == pytest.approx([0.9] * 3)
+
+
+@pytest.mark.parametrize(("name", "decay"), [("adam", 0.5), ("adamw", 0.5)])
+def test_the_extension_s_step_is_the_optimizer_s(name, decay):
+    plain = torch.nn.Parameter(torch.full((3,), 2.0))
+    plain.grad = torch.ones(3)
+    getattr(torch.optim, {"adam": "Adam", "adamw": "AdamW"}[name])([plain], lr=0.1, weight_decay=decay).step()
+    weight = torch.full((3,), 2.0, device="musa")
+    state = [[torch.zeros(3, device="musa")] for _ in range(2)]
+    steps = [torch.ones((), device="musa")]
+    step = getattr(_ext, f"fused_{name}")
+    step([weight], [torch.ones(3, device="musa")], *state, [], steps, 0.1, 0.9, 0.999, decay, 1e-8, False, False)
+    torch.testing.assert_close(weight.cpu(), plain.detach())

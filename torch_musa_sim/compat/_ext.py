@@ -3,6 +3,8 @@
 Tensors are on musa (or all on the CPU). Each function works on lists of equal length and updates in place what it says.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -82,54 +84,39 @@ def multi_tensor_lamb(
             target.copy_(torch.where(go_on, value, target.float()))
 
 
-def fused_adam(
-    params: list[Tensor],
-    grads: list[Tensor],
-    exp_avgs: list[Tensor],
-    exp_avg_sqs: list[Tensor],
-    max_exp_avg_sqs: list[Tensor],
-    state_steps: list[Tensor],
-    lr: float | Tensor,
-    beta1: float,
-    beta2: float,
-    weight_decay: float,
-    eps: float,
-    amsgrad: bool,
-    maximize: bool,
-    grad_scale: Tensor | None = None,
-    found_inf: Tensor | None = None,
-) -> None:
-    """One Adam step in place; `state_steps` hold the step's number already. See torch.optim.Adam for the formula."""
-    torch._fused_adam_(
-        params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, lr=lr, beta1=beta1, beta2=beta2,
-        weight_decay=weight_decay, eps=eps, amsgrad=amsgrad, maximize=maximize, grad_scale=grad_scale,
-        found_inf=found_inf,
-    )  # fmt: skip
+def _by_position(step: Callable[..., None], name: str) -> Callable[..., None]:
+    """torch's fused operator with every argument by position, as the real extension takes them."""
+
+    def fused(
+        params: list[Tensor],
+        grads: list[Tensor],
+        exp_avgs: list[Tensor],
+        exp_avg_sqs: list[Tensor],
+        max_exp_avg_sqs: list[Tensor],
+        state_steps: list[Tensor],
+        lr: float | Tensor,
+        beta1: float,
+        beta2: float,
+        weight_decay: float,
+        eps: float,
+        amsgrad: bool,
+        maximize: bool,
+        grad_scale: Tensor | None = None,
+        found_inf: Tensor | None = None,
+    ) -> None:
+        step(
+            params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, lr=lr, beta1=beta1, beta2=beta2,
+            weight_decay=weight_decay, eps=eps, amsgrad=amsgrad, maximize=maximize, grad_scale=grad_scale,
+            found_inf=found_inf,
+        )  # fmt: skip
+
+    fused.__name__ = fused.__qualname__ = f"fused_{name.lower()}"
+    fused.__doc__ = f"One {name} step in place; `state_steps` hold the step's number already. See torch.optim.{name} for the formula."
+    return fused
 
 
-def fused_adamw(
-    params: list[Tensor],
-    grads: list[Tensor],
-    exp_avgs: list[Tensor],
-    exp_avg_sqs: list[Tensor],
-    max_exp_avg_sqs: list[Tensor],
-    state_steps: list[Tensor],
-    lr: float | Tensor,
-    beta1: float,
-    beta2: float,
-    weight_decay: float,
-    eps: float,
-    amsgrad: bool,
-    maximize: bool,
-    grad_scale: Tensor | None = None,
-    found_inf: Tensor | None = None,
-) -> None:
-    """One AdamW step in place; `state_steps` hold the step's number already. See torch.optim.AdamW for the formula."""
-    torch._fused_adamw_(
-        params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, lr=lr, beta1=beta1, beta2=beta2,
-        weight_decay=weight_decay, eps=eps, amsgrad=amsgrad, maximize=maximize, grad_scale=grad_scale,
-        found_inf=found_inf,
-    )  # fmt: skip
+fused_adam = _by_position(torch._fused_adam_, "Adam")
+fused_adamw = _by_position(torch._fused_adamw_, "AdamW")
 
 
 def _local_targets(logits: Tensor, targets: Tensor, rank: int) -> tuple[Tensor, Tensor]:
