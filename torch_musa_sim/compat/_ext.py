@@ -111,7 +111,8 @@ def _by_position(step: Callable[..., None], name: str) -> Callable[..., None]:
         )  # fmt: skip
 
     fused.__name__ = fused.__qualname__ = f"fused_{name.lower()}"
-    fused.__doc__ = f"One {name} step in place; `state_steps` hold the step's number already. See torch.optim.{name} for the formula."
+    counted = "`state_steps` hold the step's number already"
+    fused.__doc__ = f"One {name} step in place; {counted}. See torch.optim.{name} for the formula."
     return fused
 
 
