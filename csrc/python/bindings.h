@@ -16,7 +16,6 @@ void bind_random(pybind11::module_& module);
 void bind_counters(pybind11::module_& module);
 void bind_graphs(pybind11::module_& module);
 void bind_faults(pybind11::module_& module);
-void bind_storages(pybind11::module_& module);
 void bind_coverage(pybind11::module_& module);
 void bind_settings(pybind11::module_& module);
 void bind_compiled(pybind11::module_& module);

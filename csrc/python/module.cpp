@@ -23,7 +23,6 @@ PYBIND11_MODULE(_C, module) {
   musa::python::bind_counters(module);
   musa::python::bind_graphs(module);
   musa::python::bind_faults(module);
-  musa::python::bind_storages(module);
   musa::python::bind_coverage(module);
   musa::python::bind_settings(module);
   musa::python::bind_compiled(module);

@@ -23,8 +23,10 @@ using torch::wrap_pybind_function;
 using State = std::vector<std::tuple<uintptr_t, size_t, size_t>>;
 
 c10::StorageImpl* storage_at(uintptr_t address) {
-  TORCH_CHECK_VALUE(address != 0, "The address of a storage (its _cdata) is not 0.");
   auto* storage = reinterpret_cast<c10::StorageImpl*>(address);  // NOLINT: torch hands storages out as numbers
+  TORCH_CHECK(
+      storage != nullptr && storage->device_type() == c10::DeviceType::PrivateUse1,
+      "Expected the address (_cdata) of a storage on musa.");
   return storage;
 }
 

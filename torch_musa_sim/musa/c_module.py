@@ -3,6 +3,7 @@
 Clients reach into it (torchada, for one); programs should use torch.musa, where every one of these has a public form.
 """
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -66,10 +67,9 @@ def _musa(
 
 _musart = _C._musart
 _storage_Use_Count = torch._C._storage_Use_Count
-_has_Standard_Deleter = _C._owns_card_memory
-_free_And_Remove_DeleterFn = _C._free_card_memory
-_set_storage_access_error_msg = _C._set_storage_access_error
-_tensors_data_ptrs_at_indices_equal = _C._data_ptrs_equal_at
+_has_Standard_Deleter = _C._storage_owns_block
+_free_And_Remove_DeleterFn = _C._free_storage
+_set_storage_access_error_msg = _C._forbid_tensor_storage
 
 _musa_isHistoryEnabled = _C._is_history_enabled
 _musa_beginAllocateToPool = _C._begin_allocate_to_pool
@@ -116,6 +116,13 @@ def _construct_MUSA_Tensor_From_Storage_And_Metadata(
     empty = torch.empty(0, dtype=metadata["dtype"], device=metadata["device"])
     empty.set_(storage, metadata["storage_offset"], metadata["size"], metadata["stride"])
     return empty
+
+
+def _tensors_data_ptrs_at_indices_equal(
+    tensors: Sequence[Any], addresses: Sequence[int | None], indices: Iterable[int]
+) -> bool:
+    """Whether each of the tensors at the indices lies where it is said to; an address of None fits any."""
+    return all(addresses[i] is None or tensors[i].data_ptr() == addresses[i] for i in indices)
 
 
 def _musa_getArchFlags() -> str:
@@ -250,5 +257,5 @@ def _musa_setCheckpointPoolState(
     Raises RuntimeError when a block is allocated that wasn't, or when other memory lies where one was.
     """
     for storage in stale_storages:
-        _C._free_card_memory(storage)
+        _C._free_storage(storage)
     _C._restore_pool_state(device, state.mempool_id, state.blocks, storages_to_add_deleters)
