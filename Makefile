@@ -49,6 +49,10 @@ lint: build
 
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not full" --ignore tests/models
+	for isa in avx2:avx2 portable:default; do \
+	  OMP_NUM_THREADS=1 TORCH_MUSA_SIM_ISA=$${isa%:*} ATEN_CPU_CAPABILITY=$${isa#*:} \
+	    $(BIN)/python -m pytest -n 2 --dist worksteal -m "not full" tests/mudnn || exit 1; \
+	done
 	OMP_NUM_THREADS=1 TORCH_MUSA_SIM_STRICT=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not full" $(STRICT_TESTS)
 	OMP_NUM_THREADS=1 TORCH_MUSA_SIM_NATIVE=0 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not full" tests/models
 

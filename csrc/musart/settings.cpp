@@ -25,13 +25,24 @@ bool is_text(const char*) { return true; }
 
 bool is_peer(const char* value) { return *value == '\0' || strcmp(value, "torch_musa-2.7.1") == 0; }
 
+// Names, or names with a '-' in front, not both.
 bool is_operator_list(const char* value) {
   const std::string_view allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:";
+  const bool excluding = *value == '-';
   for (const std::string_view part : split(value, ',')) {
-    const std::string_view name = trim(part);
+    std::string_view name = trim(part);
+    if (name.starts_with('-') != excluding) return false;
+    if (excluding) name.remove_prefix(1);
     if (name.empty() || name.find_first_not_of(allowed) != std::string_view::npos) return false;
   }
   return true;
+}
+
+bool is_isa(const char* value) {
+  for (const char* known : {"best", "portable", "avx2", "avx512"}) {
+    if (strcmp(value, known) == 0) return true;
+  }
+  return false;
 }
 
 bool is_card_count(const char* value) {
@@ -157,9 +168,12 @@ const Definition kDefinitions[] = {
     {{"TORCH_MUSA_SIM_STRICT", "0 | 1 | warn", "0",
       "1: refuse what hardware refuses, races are errors (docs/strict.md); warn: only report races, on stderr"},
      is_strictness},
-    {{"TORCH_MUSA_SIM_NATIVE", "1 | 0 | names of operators separated by commas", "1",
-      "native kernels: all, none, or only those named"},
+    {{"TORCH_MUSA_SIM_NATIVE", "1 | 0 | names of operators separated by commas, or each with a '-' in front", "1",
+      "native kernels: all, none, only those named, or all but those named (as mm or aten::mm.out)"},
      is_operator_list},
+    {{"TORCH_MUSA_SIM_ISA", "best | portable | avx2 | avx512", "best",
+      "highest instruction set that native kernels use; what the CPU lacks is never used"},
+     is_isa},
     {{"TORCH_MUSA_SIM_GRAPH_LIMIT", "0 .. 1000000", "2048",
       "graphs that may be instantiated at a time, as by the real driver; 0: any number"},
      is_graph_limit},

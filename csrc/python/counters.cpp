@@ -15,6 +15,7 @@ py::list statistics() {
     entry["name"] = op.name;
     entry["bridged"] = op.bridged;
     entry["calls"] = op.calls;
+    entry["native_calls"] = op.native_calls;
     entry["bytes"] = op.bytes;
     entry["device_ns"] = op.device_ns;
     entry["copies"] = op.copies;

@@ -26,6 +26,9 @@ REFUSED = [
     ("FAULT_REPORT", "2", "0 | 1"),
     ("NATIVE", "add,,mm", "names of operators"),
     ("NATIVE", "add mm", "names of operators"),
+    ("NATIVE", "add,-mm", "names of operators"),
+    ("NATIVE", "-", "names of operators"),
+    ("ISA", "sse2", "best | portable | avx2 | avx512"),
     ("MUSA_LAUNCH_BLOCKING", "true", "0 | 1"),
 ]
 

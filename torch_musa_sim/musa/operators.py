@@ -9,14 +9,16 @@ from torch_musa_sim import _C
 class OperatorStatistics:
     """One operator since the start of the process or the last `reset_op_statistics`.
 
-    name: as in torch's dispatcher, "aten::add.Tensor". bridged: True when it runs PyTorch's CPU kernel on card memory,
-    False for a kernel of our own. bytes: read plus written in card memory. device_ns: nanoseconds of the cards'
-    virtual time. copies: results that had to be moved from host memory to the card.
+    name: as in torch's dispatcher, "aten::add.Tensor". bridged: True when some calls ran PyTorch's CPU kernel on card
+    memory, False when kernels of our own served all of them. native_calls: how many of the calls these served. bytes:
+    read plus written in card memory. device_ns: nanoseconds of the cards' virtual time. copies: results that had to be
+    moved from host memory to the card.
     """
 
     name: str
     bridged: bool
     calls: int
+    native_calls: int
     bytes: int
     device_ns: int
     copies: int

@@ -6,6 +6,7 @@
 
 #include "backend/bridge/cost.h"
 #include "backend/bridge/frame.h"
+#include "backend/bridge/host_kernel.h"
 #include "backend/bridge/wrap.h"
 #include "backend/generator.h"
 #include "backend/runtime/device.h"
@@ -31,14 +32,16 @@ class Call final : private Frame {
       if (C10_UNLIKELY(!late_arguments_.empty())) {
         replace_late_arguments();
       }
-      if (C10_UNLIKELY(plan_.facts.flops != FlopRule::kNone)) {
+      if (C10_UNLIKELY(plan_.native != nullptr && plan_.native->cost != nullptr)) {
+        set_cost(plan_.native->cost(stack_->data() + base_));
+      } else if (C10_UNLIKELY(plan_.facts.flops != FlopRule::kNone)) {
         add_flops(operator_flops(plan_.facts.flops, *stack_, base_));
       }
       std::optional<OneThread> alone;
       if (C10_UNLIKELY(plan_.has(kSerialAccumulation) && argument(3).toBool())) {
         alone.emplace();
       }
-      op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack_);
+      run_host_kernel(op, plan_.native, *plan_.counters, stack_);
       if (C10_UNLIKELY(upcast_)) {
         cast_results_back();
       }

@@ -39,8 +39,9 @@ std::vector<OpStatistics> op_statistics() {
   std::vector<OpStatistics> statistics;
   for (const OpCounters& op : all.all) {
     if (const uint64_t calls = op.calls.load(std::memory_order_relaxed)) {
+      const uint64_t native = op.bridged ? op.native_calls.load(std::memory_order_relaxed) : calls;
       statistics.push_back(
-          {op.name, op.bridged, calls, op.bytes.load(std::memory_order_relaxed),
+          {op.name, native < calls, calls, native, op.bytes.load(std::memory_order_relaxed),
            op.device_ns.load(std::memory_order_relaxed), op.copies.load(std::memory_order_relaxed)});
     }
   }
@@ -52,6 +53,7 @@ void reset_op_statistics() {
   std::lock_guard<std::mutex> lock(all.mutex);
   for (OpCounters& op : all.all) {
     op.calls.store(0, std::memory_order_relaxed);
+    op.native_calls.store(0, std::memory_order_relaxed);
     op.bytes.store(0, std::memory_order_relaxed);
     op.device_ns.store(0, std::memory_order_relaxed);
     op.copies.store(0, std::memory_order_relaxed);

@@ -15,6 +15,7 @@ struct OpCounters {
   std::string name;
   bool bridged = false;
   std::atomic<uint64_t> calls{0};
+  std::atomic<uint64_t> native_calls{0};  // of a bridged operator: those that a kernel of ours served
   std::atomic<uint64_t> bytes{0};
   std::atomic<uint64_t> device_ns{0};
   std::atomic<uint64_t> copies{0};
@@ -28,8 +29,9 @@ struct OpCounters {
 
 struct OpStatistics {
   std::string name;
-  bool bridged;
+  bool bridged;  // some of the calls ran PyTorch's CPU kernel
   uint64_t calls;
+  uint64_t native_calls;
   uint64_t bytes;      // read plus written in device memory
   uint64_t device_ns;  // virtual time
   uint64_t copies;

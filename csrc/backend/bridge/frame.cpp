@@ -214,6 +214,9 @@ void Frame::launch() {
   if (plan_.has(kNoLaunch)) {
     return;
   }
+  if (C10_UNLIKELY(fixed_bytes_ >= 0)) {
+    cost_.bytes = fixed_bytes_;
+  }
   cost_.dtype = product_class(plan_.facts.flops, cost_.flops, cost_.dtype);
   const musaError_t status = launch_.finish_kernel(*plan_.counters, cost_);
   if (C10_UNLIKELY(status != musaSuccess)) {

@@ -55,6 +55,11 @@ class Frame {
   c10::Device device() const { return device_; }
   musaStream_t stream() const { return launch_.stream(); }
   void add_flops(double flops) { cost_.flops += flops; }
+  /// The rule of a kernel of ours, in the place of what shapes and dtypes say.
+  void set_cost(const OpCost& cost) {
+    cost_.flops = cost.flops;
+    fixed_bytes_ = cost.bytes;
+  }
   void set_synchronizes() { synchronizes_ = true; }
 
  protected:
@@ -81,6 +86,7 @@ class Frame {
   c10::Device foreign_device_{c10::kCPU};
   Launch launch_;
   musaSimCost cost_{};
+  double fixed_bytes_ = -1;
   c10::SmallVector<std::pair<const c10::StorageImpl*, c10::Storage>, 1> fresh_;
 };
 

@@ -83,6 +83,7 @@ Plan::Plan(const c10::OperatorHandle& op) {
   upcasts = has_upcast(method);
   accepted_dtypes = musa::accepted_dtypes(method);
   counters = &counters_of(name, /*bridged=*/true);
+  native = native_kernel(name);
 }
 
 }  // namespace musa

@@ -8,6 +8,7 @@
 
 #include "backend/bridge/counters.h"
 #include "backend/bridge/op_table.h"
+#include "backend/native/kernels.h"
 
 namespace musa {
 
@@ -35,6 +36,7 @@ struct Plan {
   bool upcasts;
   uint64_t accepted_dtypes;  // of the first tensor; see strict.h
   OpCounters* counters;
+  const NativeKernel* native;  // in the place of the CPU kernel; may be null
 
   bool has(OpFlags flag) const { return (facts.flags & flag) != 0; }
 };

@@ -2,6 +2,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
+#include "backend/bridge/host_kernel.h"
 #include "backend/bridge/host_view.h"
 #include "backend/generator.h"
 #include "backend/graph/shadow.h"
@@ -124,7 +125,7 @@ int64_t Node::run_kernel(torch::jit::Stack& stack, musaStream_t stream, int64_t 
     alone.emplace();
   }
   const AllocateOnCard on_card(card, stream);
-  op->redispatchBoxed(c10::DispatchKeySet(key), &stack);
+  run_host_kernel(*op, native, *counters, &stack);
   put_in_place(stack, *this, memory);
   stack.clear();
   return start_ns + device_ns;

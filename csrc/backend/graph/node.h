@@ -13,6 +13,7 @@
 #include "backend/bridge/counters.h"
 #include "backend/bridge/launch.h"
 #include "backend/graph/allocation.h"
+#include "backend/native/kernels.h"
 
 namespace musa::graph {
 
@@ -57,6 +58,7 @@ struct Node {
   std::optional<CopyRoute> route;  // of a copy between two devices
   int64_t device_ns = -1;  // -1: the kernel tells
   OpCounters* counters = nullptr;
+  const NativeKernel* native = nullptr;  // in the place of the CPU kernel
 
   int number = 0;
   std::vector<int> dependencies;

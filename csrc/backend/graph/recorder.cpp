@@ -242,7 +242,9 @@ musaSimCost argument_cost(const Plan& plan, const Stack& stack) {
     seen.push_back(impl);
     cost.bytes += static_cast<double>(tensor.nbytes()) * (argument.read_and_written ? 2 : 1);
   });
-  if (plan.facts.flops != FlopRule::kNone) {
+  if (plan.native != nullptr && plan.native->cost != nullptr) {
+    cost.flops = plan.native->cost(stack.data() + stack.size() - plan.arg_count).flops;
+  } else if (plan.facts.flops != FlopRule::kNone) {
     cost.flops = operator_flops(plan.facts.flops, stack, stack.size() - plan.arg_count);
   }
   return cost;
@@ -297,6 +299,7 @@ void Recorder::record(const c10::OperatorHandle& op, const OperatorClass& kind, 
   node.card = card.index();
   node.name = plan.name;
   node.counters = plan.counters;
+  node.native = kind.bridged ? plan.native : nullptr;
   node.cost = argument_cost(plan, *stack);
   const size_t first = stack->size() - plan.arg_count;
   if (plan.has(kSerialAccumulation)) {
@@ -336,6 +339,10 @@ void Recorder::record(const c10::OperatorHandle& op, const OperatorClass& kind, 
     made.push_back(results.make(rehearsal.results()[i], i));
   }
   if (kind.bridged) {
+    if (node.native != nullptr && node.native->cost != nullptr) {
+      const double bytes = node.native->cost(stack->data() + first).bytes;
+      node.cost.bytes = bytes >= 0 ? bytes : node.cost.bytes;
+    }
     node.device_ns = kernel_ns(card.index(), node.cost);
   }
   add(std::move(node), stream);
