@@ -90,6 +90,14 @@ def test_reduce_overhead_draws_new_numbers_each_time():
     assert len({tuple(r.tolist()) for r in results}) == 4
 
 
+def test_reduce_overhead_takes_expanded_inputs():
+    f = torch.compile(lambda x, y: x * 2 + y, mode="reduce-overhead", fullgraph=True)
+    for seed in range(4):
+        row, column = torch.randn(1, 4) + seed, torch.randn(3, 1)
+        ours = f(row.to(MUSA).expand(3, 4), column.to(MUSA).expand(3, 4))
+        assert_close(ours, (row * 2 + column).expand(3, 4))
+
+
 @pytest.mark.parametrize(
     ("why", "function", "arguments"),
     [

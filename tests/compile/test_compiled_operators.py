@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from compiled import MUSA, assert_close
+from compiled import MUSA, assert_close, regions
 
 
 @pytest.fixture(scope="module")
@@ -51,3 +51,24 @@ def test_operator_without_a_cpu_kernel_for_the_dtype():
     x = torch.randn(1, 1, 4, 4, 4).bfloat16()
     f = torch.compile(lambda x: pool(x, 2) + 1, fullgraph=True)
     assert_close(f(x.to(MUSA)), pool(x.float(), 2).bfloat16() + 1)
+
+
+def test_operator_with_dtypes_that_only_the_card_takes():
+    """Mixture-of-experts models of transformers count their experts in int32 on every device but the cpu."""
+
+    @torch.compile(fullgraph=True)
+    def f(experts, x):
+        return torch.histc(experts.int(), bins=4, min=0, max=3).cumsum(0), torch.view_as_complex(x).nansum()
+
+    x = torch.tensor([[1.0, 2], [float("nan"), 3], [5, 6]])
+    counts, total = f(torch.tensor([1, 1, 3, 0], device=MUSA), x.to(MUSA))
+    assert_close(counts, torch.tensor([1, 3, 3, 4]), check_dtype=False)
+    assert total.item() == 6 + 8j
+    assert len(regions()) == 1
+
+
+def test_operator_whose_decomposition_asks_what_the_device_can_do():
+    f = torch.compile(lambda x, mask: x.masked_scatter(mask, x * 2) + 1, fullgraph=True)
+    x, mask = torch.randn(4, 4), torch.randn(4, 4) > 0
+    assert_close(f(x.to(MUSA), mask.to(MUSA)), x.masked_scatter(mask, x * 2) + 1)
+    assert len(regions()) == 1

@@ -27,10 +27,17 @@ def _on_inductor(module: ModuleType) -> None:
     inductor.install(module)
 
 
+def _on_cpp_backend(module: ModuleType) -> None:
+    from torch_musa_sim.compile import inductor
+
+    inductor.register_backend(module)
+
+
 _TEACHERS = {
     "torch._dynamo.device_interface": _on_device_interface,
     "torch._dynamo.backends.registry": _on_backend_registry,
     "torch._inductor.compile_fx": _on_inductor,
+    "torch._inductor.codegen.cpp": _on_cpp_backend,
 }
 
 

@@ -95,7 +95,7 @@ class _Capture:
 
     def replay(self, inputs: list[Any]) -> list[Any]:
         for i, buffer in self._buffers.items():
-            buffer.copy_(inputs[i])
+            _fill(buffer, inputs[i])
         self._graph.replay()
         results = []
         for r, result in enumerate(self._results):
@@ -107,3 +107,11 @@ class _Capture:
             results.append(result)
         inputs.clear()
         return results
+
+
+def _fill(buffer: torch.Tensor, value: torch.Tensor) -> None:
+    """Copies a tensor into one of the same sizes and strides."""
+    if torch._debug_has_internal_overlap(buffer) == 1:  # an expanded one, which copy_ refuses to write
+        extent = 1 + sum((size - 1) * stride for size, stride in zip(buffer.shape, buffer.stride(), strict=True))
+        buffer, value = (tensor.as_strided((extent,), (1,)) for tensor in (buffer, value))
+    buffer.copy_(value)

@@ -39,6 +39,16 @@ def install(module: ModuleType) -> None:
     torch._functorch._aot_autograd.utils.register_graphsafe_rng_device_type("musa")
 
 
+def register_backend(module: ModuleType) -> None:
+    """Tells those parts of Inductor that see a graph before that step, such as its decompositions, what the code for a
+    card can do: what the CPU's can. `module`: torch._inductor.codegen.cpp."""
+    from torch._inductor.codegen.common import get_scheduling_for_device, register_backend_for_device
+    from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+
+    if get_scheduling_for_device("musa") is None:
+        register_backend_for_device("musa", module.CppScheduling, PythonWrapperCodegen)
+
+
 def _compile_for_card(
     original: InnerCompile,
     card: torch.device,

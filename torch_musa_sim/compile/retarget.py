@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from torch_musa_sim import _C
@@ -92,8 +92,7 @@ class _Moved:
     def _move(value: torch.Tensor) -> torch.Tensor:
         if not isinstance(value, FakeTensor):
             return _C._host_view(value.detach())
-        with torch.no_grad(), in_kernel_invocation_manager(value.fake_mode):
-            return FakeTensor(value.fake_mode, value, _CPU)
+        return twins.on_device(value, _CPU)
 
 
 def _rewrite(gm: fx.GraphModule, moved: _Moved) -> fx.GraphModule:
