@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "musart/clock.h"
+#include "musart/musart_capture.h"
 #include "musart/runtime.h"
 #include "musart/settings.h"
 #include "musart/stream.h"
@@ -302,7 +303,15 @@ musaError_t musaSimResetCard(int device) {
 musaError_t musaSimBeforeWork(musaStream_t stream, musaSimFault kind, const char* name) {
   if (!musart::faults::possible()) return musaSuccess;
   MUSART_TRY(musart::resolve(&stream));
+  if (stream->kind == MusaStream::Kind::kShadow) {
+    stream = stream->stands_for;
+    if (stream == nullptr) return musaSuccess;  // work that only its time is asked of
+  }
   const int device = stream->card->index;
+  // What is captured doesn't run: it doesn't count, and only a dead card refuses it.
+  if (musaSimCaptureCount() != 0 && musaSimCaptureOwner(stream) != nullptr) {
+    return musart::faults::before_call(device, name);
+  }
   const std::lock_guard<std::mutex> lock(musart::faults::mutex);
   MUSART_TRY(musart::faults::check(device, name));
   if (musart::faults::counts_out(kind, device)) {

@@ -42,7 +42,7 @@ class TestReports(expecttest.TestCase):
 Operators of qwen3_moe.py on MTT S5000 (virtual), beside torch_musa-2.7.1
 
 On the card
-41 operators (3 native, 38 bridged), 736 calls, 2,196.039 us
+41 operators (3 native, 38 bridged), 736 calls, 2,193.039 us
 operator                                           kernel   calls    bytes  virtual us  torch_musa-2.7.1
 aten::_copy_from                                   native     157   85,724     458.263  yes
 aten::mul.Tensor                                   bridged    135   57,828     405.146  yes
@@ -62,8 +62,8 @@ aten::_softmax                                     bridged      8      704      
 aten::silu                                         bridged      8    2,816      24.008  yes
 aten::topk                                         bridged      8      880      24.008  yes
 aten::arange.start_out                             bridged      7        0      21.000  yes
-aten::_local_scalar_dense                          bridged      6        6      18.006  yes
 aten::eq.Scalar                                    bridged      6      180      18.006  yes
+aten::_local_scalar_dense                          bridged      6        6      15.006  yes
 aten::bitwise_not                                  bridged      5       10      15.005  yes
 aten::_grouped_mm                                  native       4   31,808      12.026  newer
 aten::index_select                                 bridged      4   17,176      12.016  yes
@@ -131,7 +131,7 @@ within a card    125  19,956
 Operators of mixtral.py on MTT S5000 (virtual), beside torch_musa-2.7.1
 
 On the card
-48 operators (3 native, 45 bridged), 579 calls, 1,741.292 us
+48 operators (3 native, 45 bridged), 579 calls, 1,740.792 us
 operator                                                    kernel   calls    bytes  virtual us  torch_musa-2.7.1
 aten::mul.Tensor                                            bridged     84  421,747     252.371  yes
 aten::zero_                                                 bridged     62  811,008     186.648  yes
@@ -175,12 +175,12 @@ aten::index_select                                          bridged      1   10,
 aten::_log_softmax                                          bridged      1    8,192       3.007  yes
 aten::nll_loss_backward                                     bridged      1    8,328       3.007  yes
 aten::nll_loss_forward                                      bridged      1    4,232       3.004  yes
-aten::_local_scalar_dense                                   bridged      1        1       3.001  yes
 aten::abs.out                                               bridged      1        4       3.001  in aten::abs
 aten::cos                                                   bridged      1      512       3.001  yes
 aten::eq.Tensor                                             bridged      1        5       3.001  yes
 aten::ne.Scalar                                             bridged      1        5       3.001  yes
 aten::sin                                                   bridged      1      512       3.001  yes
+aten::_local_scalar_dense                                   bridged      1        1       2.501  yes
 
 On the card, without a launch (sizes, strides, memory)
 operator                                 calls  torch_musa-2.7.1
@@ -228,7 +228,7 @@ within a card     21   21,280
 Operators of deepseek_v3.py on MTT S5000 (virtual), beside torch_musa-2.7.1
 
 On the card
-44 operators (3 native, 41 bridged), 275 calls, 811.352 us
+44 operators (3 native, 41 bridged), 275 calls, 810.852 us
 operator                   kernel   calls    bytes  virtual us  torch_musa-2.7.1
 aten::_copy_from           native      84  181,592     237.928  yes
 aten::mul.Tensor           bridged     47  108,080     141.107  yes
@@ -259,7 +259,6 @@ aten::eq.Tensor            bridged      1    3,072       3.003  yes
 aten::ne.Scalar            bridged      1    3,072       3.003  yes
 aten::abs.out              bridged      1    2,048       3.002  in aten::abs
 aten::_index_put_impl_     bridged      1    1,024       3.001  yes
-aten::_local_scalar_dense  bridged      1        1       3.001  yes
 aten::all                  bridged      1    1,025       3.001  yes
 aten::bitwise_not          bridged      1      256       3.001  yes
 aten::cos                  bridged      1      512       3.001  yes
@@ -274,6 +273,7 @@ aten::sigmoid              bridged      1    1,024       3.001  yes
 aten::sin                  bridged      1      512       3.001  yes
 aten::sort.stable          bridged      1      768       3.001  in aten::sort
 aten::zero_                bridged      1      256       3.001  yes
+aten::_local_scalar_dense  bridged      1        1       2.501  yes
 
 On the card, without a launch (sizes, strides, memory)
 operator                                 calls  torch_musa-2.7.1

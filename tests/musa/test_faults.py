@@ -228,6 +228,45 @@ def test_a_failed_segment_is_bridged_by_the_caching_allocator():
     torch.musa.empty_cache()
 
 
+@pytest.mark.parametrize("plan", [faults.lose_card, faults.memory_error])
+def test_fresh_memory_of_a_dead_card_is_refused_with_its_error_and_isnt_out_of_memory(plan):
+    torch.musa.empty_cache()
+    ooms = torch.musa.memory_stats()["num_ooms"]
+    plan(0)
+    with pytest.raises(DEAD, match=r"in musaMalloc.*musa:0, which is dead"):
+        torch.empty(64 << 20, device="musa")
+    assert torch.musa.memory_stats()["num_ooms"] == ooms
+    faults.reset(0)
+    torch.empty(64 << 20, device="musa")
+    torch.musa.empty_cache()
+
+
+def test_a_kernel_of_a_graph_can_fail_and_captured_ones_dont_count():
+    x = ones()
+    graph = torch.musa.MUSAGraph()
+    faults.fail_launch(3)
+    with torch.musa.graph(graph):
+        y = torch.erfinv(x.add_(1).tril())
+    with pytest.raises(DEAD, match="aten::erfinv failed on stream 0 of card musa:0"):
+        graph.replay()
+    faults.reset(0)
+    graph.replay()
+    assert x[0, 0].item() == 3
+    faults.memory_error(tensor=x)
+    with pytest.raises(DEAD, match="uncorrectable"):
+        graph.replay()
+    with pytest.raises(DEAD):
+        graph.replay()
+    del y
+
+
+def test_a_number_that_the_host_asks_for_is_a_copy():
+    x = ones()
+    faults.fail_copy()
+    with pytest.raises(DEAD, match=r"in musaMemcpyAsync.*_local_scalar_dense"):
+        x[0, 0].item()
+
+
 def test_what_is_planned_can_be_seen_and_forgotten():
     faults.fail_launch(5, device=1)
     faults.lose_card(2, after_ms=1000)
@@ -245,6 +284,9 @@ def test_what_is_planned_can_be_seen_and_forgotten():
     [
         (lambda: faults.fail_launch(0), ValueError, "begins at 1"),
         (lambda: faults.fail_copy(-1), ValueError, "begins at 1"),
+        (lambda: faults.fail_allocation(1.5), ValueError, "whole number"),
+        (lambda: faults.lose_card(0, after_ms=float("nan")), ValueError, "negative"),
+        (lambda: faults.lose_card(0, after_ms=1e300), ValueError, "above"),
         (lambda: faults.lose_card(99), RuntimeError, "99"),
         (lambda: faults.lose_card(0, after_ms=-1), ValueError, "negative"),
         (lambda: faults.memory_error(1, ones(0)), ValueError, "musa:0"),

@@ -186,6 +186,8 @@ def test_copies_say_their_direction_and_bytes(trace):
         card.clone()
         other.copy_(card)
 
+    number = with_category(trace(profiled(lambda: card[3].item())), "gpu_memcpy")
+    assert [(e["name"], e["args"]["bytes"]) for e in number] == [("Memcpy DtoH (Device -> Pageable)", 4)]
     copies = with_category(trace(profiled(run)), "gpu_memcpy")
     assert [e["name"] for e in copies] == [
         "Memcpy HtoD (Pageable -> Device)",

@@ -25,6 +25,7 @@ __all__ = [
     "reset",
 ]
 
+_MOST_MS = 1e9  # eleven days
 _KINDS = ("allocation", "segment", "launch", "copy", "lost card", "memory error")
 
 
@@ -49,13 +50,15 @@ def _plan(kind: str, device: object, count: int, after_ms: float, address: int =
 
 
 def _check_count(n: int) -> None:
-    if n < 1:
-        raise ValueError(f"n counts calls from now on and begins at 1, got {n}")
+    if not isinstance(n, int) or n < 1:
+        raise ValueError(f"n counts calls from now on: a whole number that begins at 1, got {n!r}")
 
 
 def _from_now(after_ms: float) -> float:
-    if after_ms < 0:
-        raise ValueError(f"after_ms is virtual time from now on and can't be negative, got {after_ms}")
+    if not 0 <= after_ms <= _MOST_MS:
+        raise ValueError(
+            f"after_ms is virtual time from now on, neither negative nor above {_MOST_MS:.0f}, got {after_ms}"
+        )
     return _C._host_clock_ns() / 1e6 + after_ms if after_ms else 0.0
 
 

@@ -14,6 +14,9 @@ namespace musa {
 
 namespace {
 
+// A number that the host asks for: CUDA copies it there.
+bool reads_back(const Plan& plan) { return plan.has(kSynchronizes) && plan.method == "_local_scalar_dense"; }
+
 constexpr const char* kIndexRule = "indices should be either on cpu or on the same device as the indexed tensor ";
 
 }  // namespace
@@ -75,7 +78,11 @@ void Frame::check_devices(c10::DeviceIndex device_argument) {
   }
   launch_.begin(device_.index());
   if (launch_.is_watched() && !plan_.has(kNoLaunch)) {
-    launch_.check(plan_.name.c_str());
+    if (reads_back(plan_)) {
+      launch_.check_copy(plan_.name.c_str(), {-1, device_.index(), /*pinned=*/false});
+    } else {
+      launch_.check(plan_.name.c_str());
+    }
     for (const Shown& argument : shown_) {
       launch_.note_access(*argument.original.unsafeGetTensorImpl(), argument.written, plan_.name.c_str());
     }
@@ -218,7 +225,9 @@ void Frame::launch() {
     cost_.bytes = fixed_bytes_;
   }
   cost_.dtype = product_class(plan_.facts.flops, cost_.flops, cost_.dtype);
-  const musaError_t status = launch_.finish_kernel(*plan_.counters, cost_);
+  const musaError_t status = C10_UNLIKELY(reads_back(plan_))
+      ? launch_.finish_copy(*plan_.counters, {-1, device_.index(), /*pinned=*/false}, static_cast<size_t>(cost_.bytes))
+      : launch_.finish_kernel(*plan_.counters, cost_);
   if (C10_UNLIKELY(status != musaSuccess)) {
     throw_runtime_error(status, "musaLaunchKernel");
   }

@@ -67,6 +67,11 @@ class Watched {
  public:
   Watched(const Node& node, musaStream_t stream, int64_t start_ns) : node_(node), shadow_(node.card, stream, start_ns) {
     launch_.begin(node.card);
+    if (node.route.has_value()) {
+      launch_.check_copy(node.name.c_str(), *node.route);
+    } else {
+      launch_.check(node.name.c_str());
+    }
     for (const Node::Access& access : node.accesses) {
       launch_.note_access(*access.tensor.unsafeGetTensorImpl(), access.written, node.name.c_str());
     }

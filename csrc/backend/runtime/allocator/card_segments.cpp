@@ -7,7 +7,9 @@
 #include "backend/runtime/allocator/card_pool.h"
 #include "backend/runtime/allocator/history.h"
 #include "backend/runtime/allocator/thread_bins.h"
+#include "backend/runtime/check.h"
 #include "backend/runtime/device_scope.h"
+#include "musart/musart_faults.h"
 
 namespace musa::allocator {
 
@@ -241,7 +243,7 @@ void CardPool::trace_living_blocks() {
 }
 
 void CardPool::describe_out_of_memory(size_t requested, OutOfMemory& facts) {
-  ++counted_.num_ooms;
+  counted_.num_ooms += musaSimCardHealth(device_) == musaSuccess ? 1 : 0;
   facts.device = device_;
   facts.requested = requested;
   facts.capacity = capacity_;
@@ -259,6 +261,10 @@ void CardPool::describe_out_of_memory(size_t requested, OutOfMemory& facts) {
 
 // Without the lock: observers may be Python functions.
 void CardPool::report_out_of_memory(const OutOfMemory& facts, musaStream_t stream) {
+  // A dead card has no memory to give, but isn't full.
+  if (const musaError_t status = musaSimCheckCard(device_, "musaMalloc"); status != musaSuccess) {
+    throw_runtime_error(status, "musaMalloc");
+  }
   trace_out_of_memory(device_, facts.free, facts.requested, stream);
   tell_out_of_memory_observers(device_, facts.requested, facts.capacity, facts.free);
   c10::reportOutOfMemoryToProfiler(
