@@ -5,9 +5,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <limits>
 
+#include "backend/graph/sequence.h"
 #include "backend/ops/random/philox.h"
 #include "backend/runtime/device.h"
 
@@ -17,13 +19,20 @@ namespace {
 constexpr size_t kSeedBytes = sizeof(uint64_t);
 constexpr size_t kStateBytes = 2 * sizeof(uint64_t);
 
+// What would be frozen into a graph, or tell a number that only a replay knows.
+void refuse_in_capture(const MusaGenerator& generator, const char* call) {
+  TORCH_CHECK(
+      !graph::is_captured(generator), "Cannot call MUSAGeneratorImpl::", call,
+      " during MUSA graph capture. Do so before the capture begins; get_state and set_state may be captured.");
+}
+
 }  // namespace
 
 /// Shared between generators that graphsafe_get_state hands out, so that a recorded graph and its caller advance
 /// the same sequence.
 struct MusaGenerator::State {
   uint64_t seed = c10::default_rng_seed_val;
-  uint64_t offset = 0;
+  std::atomic<uint64_t> offset = 0;  // generators that share a state have a mutex each
 };
 
 MusaGenerator::MusaGenerator(c10::DeviceIndex device)
@@ -33,26 +42,40 @@ MusaGenerator::MusaGenerator(c10::DeviceIndex device)
 c10::DeviceType MusaGenerator::device_type() { return kMusa; }
 
 PhiloxPosition MusaGenerator::reserve(uint64_t count) {
-  const PhiloxPosition begin{state_->seed, state_->offset};
-  state_->offset += (count + 3) / 4 * 4;
-  return begin;
+  return {state_->seed, state_->offset.fetch_add((count + 3) / 4 * 4)};
 }
 
+PhiloxPosition MusaGenerator::position() const { return {state_->seed, state_->offset}; }
+
+void MusaGenerator::move_to(uint64_t offset) { state_->offset = offset; }
+
 void MusaGenerator::set_current_seed(uint64_t seed) {
+  if (graph::is_captured(*this)) {
+    TORCH_CHECK(
+        seed == state_->seed,
+        "MUSAGeneratorImpl::set_current_seed can be called during stream capture only if new seed is the same as the "
+        "original seed.");
+    return;
+  }
   state_->seed = seed;
   state_->offset = 0;
 }
 
 void MusaGenerator::set_offset(uint64_t offset) {
+  refuse_in_capture(*this, "set_offset");
   TORCH_CHECK(offset % 4 == 0, "offset must be a multiple of 4, got ", offset);
   state_->offset = offset;
 }
 
-uint64_t MusaGenerator::get_offset() const { return state_->offset; }
+uint64_t MusaGenerator::get_offset() const {
+  refuse_in_capture(*this, "get_offset");
+  return state_->offset;
+}
 
 uint64_t MusaGenerator::current_seed() const { return state_->seed; }
 
 uint64_t MusaGenerator::seed() {
+  refuse_in_capture(*this, "seed");
   // The 53-bit form, as on other accelerators, so that a seed survives a trip through a Python float.
   const uint64_t seed = c10::detail::getNonDeterministicRandom(true);
   set_current_seed(seed);
@@ -64,7 +87,8 @@ c10::intrusive_ptr<c10::TensorImpl> MusaGenerator::get_state() const {
   at::Tensor bytes = at::detail::empty_cpu({static_cast<int64_t>(kStateBytes)}, at::kByte);
   uint8_t* data = bytes.mutable_data_ptr<uint8_t>();
   std::memcpy(data, &state_->seed, kSeedBytes);
-  std::memcpy(data + kSeedBytes, &state_->offset, kStateBytes - kSeedBytes);
+  const uint64_t offset = graph::mark_sequence(*this).value_or(state_->offset);
+  std::memcpy(data + kSeedBytes, &offset, kStateBytes - kSeedBytes);
   return bytes.getIntrusivePtr();
 }
 
@@ -84,7 +108,9 @@ void MusaGenerator::set_state(const c10::TensorImpl& state) {
   TORCH_CHECK(
       offset % 4 == 0, "RNG state is malformed: its offset (bytes 8 to 16) must be a multiple of 4, got ", offset);
   set_current_seed(seed);
-  set_offset(offset);
+  if (!graph::return_to_mark(*this, offset)) {
+    set_offset(offset);
+  }
 }
 
 void MusaGenerator::graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& state) {
@@ -102,7 +128,8 @@ c10::intrusive_ptr<c10::GeneratorImpl> MusaGenerator::graphsafe_get_state() cons
 
 MusaGenerator* MusaGenerator::clone_impl() const {
   auto* copy = new MusaGenerator(device().index());
-  *copy->state_ = *state_;
+  copy->state_->seed = state_->seed;
+  copy->move_to(state_->offset);
   return copy;
 }
 
@@ -121,7 +148,11 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
 }
 
 at::Generator make_generator(c10::DeviceIndex device) {
-  return at::make_generator<MusaGenerator>(resolve_device(device));
+  const at::Generator made = at::make_generator<MusaGenerator>(resolve_device(device));
+  TORCH_CHECK(
+      !graph::is_captured(*made.get<MusaGenerator>()),
+      "Cannot construct a new MUSAGeneratorImpl during MUSA graph capture. Make it before the capture begins.");
+  return made;
 }
 
 MusaGenerator* generator_for(const std::optional<at::Generator>& given, c10::Device device) {

@@ -18,6 +18,11 @@ class MusaGenerator final : public c10::GeneratorImpl {
 
   /// Reserves `count` offsets and returns where they begin. Call with the mutex held.
   PhiloxPosition reserve(uint64_t count);
+  /// Where the next number comes from, and going there in the same sequence: whether a capture is under way or not.
+  PhiloxPosition position() const;
+  void move_to(uint64_t offset);
+  /// Whether both draw from one state, as graphsafe_get_state hands it out.
+  bool shares_state(const MusaGenerator& other) const { return state_ == other.state_; }
 
   void set_current_seed(uint64_t seed) override;
   void set_offset(uint64_t offset) override;

@@ -1,5 +1,7 @@
 """What a capture leaves untouched, and what a replay does."""
 
+import threading
+
 import pytest
 import torch
 
@@ -102,6 +104,25 @@ def test_replay_on_the_default_stream_and_on_another_thread_stream():
         graph.replay()
     torch.musa.synchronize()
     assert y.cpu().eq(10).all()
+
+
+def test_replays_of_several_threads_follow_each_other():
+    x = torch.full((192, 192), 1 / 192, device="musa")
+    counter = torch.zeros(192, device="musa")
+
+    def body():
+        y = torch.ones(192, 192, device="musa")
+        for _ in range(8):
+            y = y @ x
+        counter.add_(y[0])
+
+    graph, _ = capture(body)
+    threads = [threading.Thread(target=lambda: [graph.replay() for _ in range(10)]) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    torch.testing.assert_close(counter.cpu(), torch.full((192,), 30.0), rtol=1e-4, atol=0)
 
 
 def test_random_numbers_of_replays_are_those_of_eager_runs():

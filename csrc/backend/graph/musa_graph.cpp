@@ -97,6 +97,7 @@ void MusaGraph::end_capture_of_thread() {
   watching.fetch_sub(1, std::memory_order_relaxed);
   state_ = State::kEmpty;
   nodes_ = std::move(recorder_->nodes());
+  marks_ = std::move(recorder_->marks());
 }
 
 void MusaGraph::capture_end() {
@@ -111,6 +112,7 @@ void MusaGraph::capture_end() {
   recorder_.reset();
   if (status != musaSuccess) {
     nodes_.clear();
+    marks_.clear();
     release_pool();
     throw_runtime_error(status, "musaStreamEndCapture");
   }
@@ -141,6 +143,7 @@ void MusaGraph::instantiate() {
 }
 
 void MusaGraph::replay() {
+  const std::lock_guard<std::mutex> lock(replaying_);
   TORCH_CHECK(
       state_ == State::kCaptured || state_ == State::kInstantiated,
       "Called MUSAGraph::replay without a preceding successful capture.");
@@ -173,7 +176,9 @@ int64_t MusaGraph::run_nodes(musaStream_t stream, int64_t start_ns) {
   std::vector<int64_t> ends(nodes_.size());
   int64_t last = start_ns;
   torch::jit::Stack stack;
+  size_t mark = 0;
   for (Node& node : nodes_) {
+    mark = follow_marks(marks_, mark, node.number);
     int64_t start = start_ns;
     for (const int before : node.dependencies) {
       start = std::max(start, ends[static_cast<size_t>(before)]);
@@ -183,6 +188,7 @@ int64_t MusaGraph::run_nodes(musaStream_t stream, int64_t start_ns) {
     ends[static_cast<size_t>(node.number)] = end;
     last = std::max(last, end);
   }
+  follow_marks(marks_, mark, static_cast<int>(nodes_.size()));
   return last;
 }
 
@@ -209,6 +215,7 @@ void MusaGraph::refuse_stale_inputs() const {
 }
 
 void MusaGraph::reset() {
+  const std::lock_guard<std::mutex> lock(replaying_);
   if (state_ == State::kCapturing) {
     const c10::Stream stream(c10::Stream::UNSAFE, c10::Device(kMusa, card_), stream_id_);
     (void)musaSimCaptureEnd(native_stream(stream));
@@ -220,6 +227,7 @@ void MusaGraph::reset() {
   }
   state_ = State::kEmpty;
   nodes_.clear();
+  marks_.clear();
   release_pool();
 }
 

@@ -6,9 +6,11 @@
 #include <c10/core/Stream.h>
 
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "backend/graph/node.h"
+#include "backend/graph/sequence.h"
 #include "musart/musart_capture.h"
 
 namespace musa::graph {
@@ -47,6 +49,7 @@ class MusaGraph final : public at::GraphImplInterface {
   bool checks_inputs() const;
   int64_t run_nodes(musaStream_t stream, int64_t start_ns);
 
+  std::mutex replaying_;  // launches of one graph follow each other, as on a card
   const bool keep_graph_;
   bool debug_ = false;
   bool check_inputs_ = false;
@@ -57,6 +60,7 @@ class MusaGraph final : public at::GraphImplInterface {
   bool holds_pool_ = false;
   std::unique_ptr<Recorder> recorder_;
   std::vector<Node> nodes_;
+  std::vector<SequenceMark> marks_;
   double bytes_ = 0;  // moved by all nodes
   uint64_t id_ = 0;
 };

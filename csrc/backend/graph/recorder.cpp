@@ -314,12 +314,14 @@ void Recorder::record(const c10::OperatorHandle& op, const OperatorClass& kind, 
         value = c10::Device(c10::kCPU);
       }
     } else if (argument.kind == ArgKind::kGenerator) {
+      const std::optional<at::Generator> given =
+          value.isNone() ? std::nullopt : std::optional<at::Generator>(value.toGenerator());
+      // Replays draw from the state that the generator has now, should it be given another one.
+      node.generator = at::Generator(generator_for(given, card)->graphsafe_get_state());
       if (kind.bridged) {
-        const std::optional<at::Generator> given =
-            value.isNone() ? std::nullopt : std::optional<at::Generator>(value.toGenerator());
-        (void)generator_for(given, card);
-        node.generator = given.has_value() && given->defined() ? *given : default_generator(card.index());
         node.generators.push_back(argument.index);
+      } else {
+        value = node.generator;
       }
     } else {
       value = map_tensors(value, argument.kind, [&](const at::Tensor& tensor) {
@@ -424,6 +426,23 @@ void Recorder::add_pause(const char* name, musaStream_t stream, const musaSimCos
   node.cost = cost;
   node.device_ns = kernel_ns(card_, cost);
   add(std::move(node), stream);
+}
+
+// The offset in such a state is no number of draws, which only replays know, but the number of its mark.
+uint64_t Recorder::mark_sequence(const MusaGenerator& generator) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  marks_.push_back({static_cast<int>(nodes_.size()), at::Generator(generator.graphsafe_get_state()), std::nullopt});
+  return 4 * marks_.size();
+}
+
+void Recorder::return_to_mark(const MusaGenerator& generator, uint64_t offset) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const size_t target = offset / 4 - 1;
+  TORCH_CHECK(
+      offset != 0 && target < marks_.size() && !marks_[target].target.has_value() &&
+          marks_[target].generator.get<MusaGenerator>()->shares_state(generator),
+      "While a graph is captured, a generator can only be set to a state that was got from it in the same capture.");
+  marks_.push_back({static_cast<int>(nodes_.size()), marks_[target].generator, target});
 }
 
 void Recorder::add(Node node, musaStream_t stream) {

@@ -10,6 +10,7 @@
 #include "backend/graph/node.h"
 #include "backend/graph/operator_class.h"
 #include "backend/graph/rehearsal.h"
+#include "backend/graph/sequence.h"
 
 namespace musa::graph {
 
@@ -28,7 +29,12 @@ class Recorder {
   /// Memory handed out for the capture: it gets the poison pattern, and is the graph's own.
   void note_allocation(void* alias, size_t nbytes);
 
+  /// Places in the sequences of generators: see sequence.h.
+  uint64_t mark_sequence(const MusaGenerator& generator);
+  void return_to_mark(const MusaGenerator& generator, uint64_t offset);
+
   std::vector<Node>& nodes() { return nodes_; }
+  std::vector<SequenceMark>& marks() { return marks_; }
 
  private:
   void record(const c10::OperatorHandle& op, const OperatorClass& kind, torch::jit::Stack* stack);
@@ -40,6 +46,7 @@ class Recorder {
   c10::DeviceIndex card_;
   std::mutex mutex_;
   std::vector<Node> nodes_;
+  std::vector<SequenceMark> marks_;
   std::map<uintptr_t, size_t> owned_;  // alias address -> bytes, of everything handed out so far
 };
 

@@ -77,14 +77,17 @@ c10::Device device_of(Rehearsal::Stage stage, c10::Device card) {
 // A random operator draws nothing while it is captured.
 class KeepGenerator {
  public:
-  explicit KeepGenerator(c10::DeviceIndex card) : generator_(default_generator(card)), state_(generator_.get_state()) {}
-  ~KeepGenerator() { generator_.set_state(state_); }
+  explicit KeepGenerator(c10::DeviceIndex card)
+      : generator_(default_generator(card)), offset_(generator()->position().offset) {}
+  ~KeepGenerator() { generator()->move_to(offset_); }
   KeepGenerator(const KeepGenerator&) = delete;
   KeepGenerator& operator=(const KeepGenerator&) = delete;
 
  private:
+  MusaGenerator* generator() const { return generator_.get<MusaGenerator>(); }
+
   at::Generator generator_;
-  at::Tensor state_;
+  uint64_t offset_;
 };
 
 size_t bytes_of(const Plan& plan, const torch::jit::Stack& stack) {
@@ -165,6 +168,8 @@ void Rehearsal::run(const c10::OperatorHandle& op, const Plan& plan, const torch
         value = c10::IValue();
       } else if (stage_ == Stage::kHost) {
         value = at::make_generator<at::CPUGeneratorImpl>(0);
+      } else if (value.isGenerator() && value.toGenerator().defined()) {
+        value = value.toGenerator().clone();
       }
     } else {
       value = map_tensors(value, argument.kind, [this](const at::Tensor& tensor) { return stand_in(tensor); });
