@@ -221,6 +221,7 @@ def test_the_table_is_also_there_under_its_own_option():
     [
         (["-i", "9"], "-i 9: there is no such card"),
         (["--query-gpu=colour"], "unknown field 'colour'; known: driver_version"),
+        (["--query-gpu="], "unknown field ''; known: driver_version"),
         (["--query-gpu=name", "--format=xml"], "unknown option 'xml'"),
     ],
 )

@@ -54,6 +54,16 @@ def test_device_interface_is_the_one_that_dynamo_uses():
     assert interface.get_compute_capability() == 10 * major + minor
 
 
+@pytest.mark.parametrize("module", ["device_interface", "trace_rules", "backend.musagraphs", "variables.torch"])
+def test_each_part_of_dynamo_can_be_the_first_to_be_imported(module):
+    code = (
+        f"import torch_musa._dynamo.{module}, torch._dynamo.device_interface as dynamo;"
+        "print(dynamo.get_interface_for_device('musa:1').__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "MusaInterface\n", done.stderr
+
+
 def test_device_words_are_musa_s():
     words = load("_inductor.codegen.device_op_overrides").MUSADeviceOpOverrides()
     text = "\n".join(

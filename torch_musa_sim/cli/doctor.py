@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 from torch_musa_sim.cli import _checks
+from torch_musa_sim.cli._output import show
 
 HELP = "check the installation, the settings and the host"
 DESCRIPTION = (
@@ -19,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     report = _checks.examine()
-    print(json.dumps(report, indent=2) if arguments.json else text(report))
+    show(json.dumps(report, indent=2) if arguments.json else text(report))
     return 1 if report["problems"] else 0
 
 

@@ -5,6 +5,7 @@ import json
 import shlex
 
 from torch_musa_sim.cli import _environment
+from torch_musa_sim.cli._output import show
 
 HELP = "print the environment for programs that don't import torch"
 DESCRIPTION = (
@@ -21,8 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     variables = {**_environment.search_paths(), **_environment.chosen_settings(arguments)}
     if arguments.json:
-        print(json.dumps(variables, indent=2))
+        show(json.dumps(variables, indent=2))
     else:
-        for name, value in variables.items():
-            print(f"export {name}={shlex.quote(value)}")
+        show("\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items()))
     return 0

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from torch_musa_sim.cli._observe import Card, ObserveError, Process, Runtime
+from torch_musa_sim.cli._output import show
 
 VERSION = "2.4.1"  # of the tool whose layout this is
 _MIB = 1 << 20
@@ -225,7 +226,7 @@ def _output(options: argparse.Namespace, runtime: Runtime) -> str:
         return f"mthreads-gmi:{VERSION}\nDriver Version:{driver}"
     every = runtime.cards()
     cards = _chosen(every, options.id)
-    if options.query_gpu:
+    if options.query_gpu is not None:
         fields = [name.strip() for name in options.query_gpu.split(",")]
         return query(cards, driver, len(every), fields, [name.strip() for name in options.format.split(",")])
     if options.list_gpus:
@@ -241,7 +242,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Prints what the options ask for. Returns 0, or 1 with one line on stderr."""
     options = _parser().parse_args(_split(sys.argv[1:] if argv is None else argv))
     try:
-        print(_output(options, Runtime()))
+        show(_output(options, Runtime()))
     except (ObserveError, ValueError) as error:
         print(f"mthreads-gmi: {error}", file=sys.stderr)
         return 1

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from torch_musa_sim import __version__
 from torch_musa_sim.cli._observe import Card, ObserveError, Runtime
+from torch_musa_sim.cli._output import show
 
 
 def _dotted(version: int) -> str:
@@ -49,7 +50,7 @@ def version_text(component: str, version: int) -> str:
 def _run(name: str, about: str, argv: Sequence[str] | None, output: Callable[[Runtime], str]) -> int:
     argparse.ArgumentParser(prog=name, description=about).parse_args(sys.argv[1:] if argv is None else argv)
     try:
-        print(output(Runtime()))
+        show(output(Runtime()))
     except ObserveError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 1

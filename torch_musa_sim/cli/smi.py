@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from torch_musa_sim.cli._errors import UsageError
 from torch_musa_sim.cli._observe import Card, ObserveError, Runtime
+from torch_musa_sim.cli._output import show
 
 HELP = "show the cards: memory, utilisation, processes"
 DESCRIPTION = (
@@ -31,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
             text = as_json(runtime.cards()) if arguments.json else overview(runtime.cards(), runtime.driver())
             if arguments.watch is not None and sys.stdout.isatty():
                 print("\x1b[H\x1b[2J", end="")
-            print(text, flush=True)
+            show(text)
             if arguments.watch is None:
                 return 0
             time.sleep(arguments.watch)
