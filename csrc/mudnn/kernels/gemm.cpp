@@ -1,0 +1,180 @@
+#include "mudnn/gemm.h"
+
+#include "mudnn/kernels/dtypes.h"
+#include "mudnn/kernels/gemm_dot.h"
+#include "mudnn/kernels/gemm_tile.h"
+#include "mudnn/scratch.h"
+
+namespace mudnn {
+namespace {
+
+int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+template <class T>
+MUDNN_INLINE void store_one(T* to, float value) {
+  store_part(to, splat(value), 1);
+}
+
+template <class T>
+MUDNN_INLINE Vec load_addend(const void* addend, int64_t at, int64_t stride, int count) {
+  const T* from = static_cast<const T*>(addend) + at;
+  if (stride == 1) {
+    return load_up_to(from, count);
+  }
+  if (stride == 0) {
+    return splat(to_float(*from));
+  }
+  float lanes[Vec::kLanes] = {};
+  for (int i = 0; i < count; ++i) {
+    lanes[i] = to_float(from[i * stride]);
+  }
+  return load(lanes);
+}
+
+// Products of one row, from `column` on, into the result: scaled, added to, rounded.
+template <class Out>
+MUDNN_INLINE void finish_row(
+    const GemmProblem& problem, int64_t batch, int64_t row, int64_t column, const float* products, int64_t count) {
+  Out* out = static_cast<Out*>(problem.c) + batch * problem.c_batch + row * problem.c_row + column * problem.c_column;
+  const int64_t addend = batch * problem.addend_batch + row * problem.addend_row + column * problem.addend_column;
+  const Vec alpha = splat(problem.alpha);
+  const Vec beta = splat(problem.beta);
+  for_vectors(count, [&](int64_t i, int n) {
+    Vec v = load_up_to(products + i, n) * alpha;
+    if (problem.beta != 0) {
+      const int64_t at = addend + i * problem.addend_column;
+      Vec more = zero();
+      for_dtype(problem.addend_dtype, [&](auto element) {
+        more = load_addend<decltype(element)>(problem.addend, at, problem.addend_column, n);
+      });
+      v = fma(beta, more, v);
+    }
+    if (problem.c_column == 1) {
+      store_up_to(out + i, v, n);
+    } else {
+      float lanes[Vec::kLanes];
+      store(lanes, v);
+      for (int lane = 0; lane < n; ++lane) {
+        store_one(out + (i + lane) * problem.c_column, lanes[lane]);
+      }
+    }
+  });
+}
+
+void finish_tile(
+    const GemmProblem& problem, int64_t batch, int64_t row, int64_t rows, int64_t column, int64_t columns,
+    const float* products, int64_t stride) {
+  for_dtype(problem.out_dtype, [&](auto element) {
+    for (int64_t i = 0; i < rows; ++i) {
+      finish_row<decltype(element)>(problem, batch, row + i, column, products + i * stride, columns);
+    }
+  });
+}
+
+template <class T>
+void packed_of(
+    const GemmProblem& problem, int64_t batch, int64_t row, int64_t row_end, int64_t column, int64_t column_end) {
+  using Unit = typename Packing<T>::Unit;
+  constexpr int64_t kTile = int64_t{kTileRows} * kTileColumns;
+  const int64_t rows = row_end - row;
+  const int64_t columns = column_end - column;
+  const int64_t row_tiles = (rows + kTileRows - 1) / kTileRows;
+  const int64_t column_tiles = (columns + kTileColumns - 1) / kTileColumns;
+  const int64_t deepest = least(kTileDepth<T>, problem.k);
+  const int64_t deepest_units = (deepest + Packing<T>::kDepth - 1) / Packing<T>::kDepth;
+  const bool one_pass = problem.k <= kTileDepth<T>;
+  Unit* left = static_cast<Unit*>(
+      scratch(0, static_cast<size_t>(row_tiles * kTileRows * deepest_units + kPanelSlack) * sizeof(Unit)));
+  Unit* right = static_cast<Unit*>(
+      scratch(1, static_cast<size_t>(column_tiles * kTileColumns * deepest_units + kPanelSlack) * sizeof(Unit)));
+  float* tiles = static_cast<float*>(
+      scratch(2, static_cast<size_t>(one_pass ? kTile : row_tiles * column_tiles * kTile) * sizeof(float)));
+  const Lines<T> a = {
+      static_cast<const T*>(problem.a) + batch * problem.a_batch + row * problem.a_row, problem.a_row,
+      problem.a_column};
+  const Lines<T> b = {
+      static_cast<const T*>(problem.b) + batch * problem.b_batch + column * problem.b_column, problem.b_column,
+      problem.b_row};
+  int64_t k = 0;
+  do {
+    const int64_t depth = least(kTileDepth<T>, problem.k - k);
+    const int64_t units = (depth + Packing<T>::kDepth - 1) / Packing<T>::kDepth;
+    const bool last = k + depth >= problem.k;
+    for (int64_t i = 0; i < row_tiles; ++i) {
+      const int here = static_cast<int>(least(kTileRows, rows - i * kTileRows));
+      pack_panel(
+          Lines<T>{a.at(i * kTileRows, k), a.line_stride, a.depth_stride}, here, depth, here,
+          left + i * kTileRows * units);
+    }
+    for (int64_t j = 0; j < column_tiles; ++j) {
+      const int64_t first = j * kTileColumns;
+      const Unit* panel = right + j * kTileColumns * units;
+      pack_panel(
+          Lines<T>{b.at(first, k), b.line_stride, b.depth_stride},
+          static_cast<int>(least(kTileColumns, columns - first)), depth, kTileColumns,
+          right + j * kTileColumns * units);
+      for (int64_t i = 0; i < row_tiles; ++i) {
+        const int64_t here = least(kTileRows, rows - i * kTileRows);
+        float* tile = tiles + (one_pass ? 0 : (j * row_tiles + i) * kTile);
+        multiply_panels(static_cast<int>(here), left + i * kTileRows * units, panel, units, tile, k > 0);
+        if (last) {
+          finish_tile(
+              problem, batch, row + i * kTileRows, here, column + first, least(kTileColumns, columns - first), tile,
+              kTileColumns);
+        }
+      }
+    }
+    k += depth;
+  } while (k < problem.k);
+}
+
+void packed(
+    const GemmProblem& problem, int64_t batch, int64_t row, int64_t row_end, int64_t column, int64_t column_end) {
+  for_dtype(problem.dtype, [&](auto element) {
+    packed_of<decltype(element)>(problem, batch, row, row_end, column, column_end);
+  });
+}
+
+template <class T>
+void dot_of(const GemmProblem& problem, int64_t batch, int64_t begin, int64_t end) {
+  constexpr int64_t kChunk = 16;  // columns of a quarter that are stored at a time
+  float products[kDotRows * kDotStreams * kChunk];
+  const int64_t quarter = (problem.n + kDotStreams - 1) / kDotStreams;
+  const T* a = static_cast<const T*>(problem.a) + batch * problem.a_batch;
+  const T* b = static_cast<const T*>(problem.b) + batch * problem.b_batch;
+  const int rows = static_cast<int>(problem.m);
+  for (int64_t first = begin; first < end; first += kChunk) {
+    const int64_t chunk = least(kChunk, end - first);
+    for (int64_t i = 0; i < chunk; ++i) {
+      const T* right[kDotStreams];
+      for (int64_t j = 0; j < kDotStreams; ++j) {
+        // Where the last quarter is shorter its last column is computed again, and left out below.
+        right[j] = b + least(j * quarter + first + i, problem.n - 1) * problem.b_column;
+      }
+      float sums[kDotRows * kDotStreams];
+      dot_rows(a, problem.a_row, rows, right, problem.k, sums, kDotStreams);
+      for (int row = 0; row < rows; ++row) {
+        for (int j = 0; j < kDotStreams; ++j) {
+          products[(row * kDotStreams + j) * kChunk + i] = sums[row * kDotStreams + j];
+        }
+      }
+    }
+    for (int j = 0; j < kDotStreams; ++j) {
+      const int64_t column = j * quarter + first;
+      const int64_t count = least(chunk, problem.n - column);
+      if (count > 0) {
+        finish_tile(problem, batch, 0, rows, column, count, products + j * kChunk, kDotStreams * kChunk);
+      }
+    }
+  }
+}
+
+void dot(const GemmProblem& problem, int64_t batch, int64_t begin, int64_t end) {
+  for_dtype(problem.dtype, [&](auto element) { dot_of<decltype(element)>(problem, batch, begin, end); });
+}
+
+}  // namespace
+
+MUDNN_TABLE(GemmKernels, gemm) = {kTileRows, kTileColumns, packed, dot};
+
+}  // namespace mudnn

@@ -1,0 +1,99 @@
+// Products of packed panels: a tile of the result stays in registers over the whole depth.
+#pragma once
+
+#include "mudnn/kernels/gemm_pack.h"
+
+namespace mudnn {
+namespace {
+
+/// A tile has up to kTileRows rows of two vectors: as many accumulators as leave registers for the operands.
+#if MUDNN_LEVEL == 2
+constexpr int kTileRows = 14;
+#else
+constexpr int kTileRows = 6;
+#endif
+constexpr int kTileColumns = 2 * Vec::kLanes;
+
+/// Depth that is summed in registers before it is added to what is there: fixed, as the sum depends on it. A panel of
+/// the right operand of this depth fits into half of the first cache.
+template <class T>
+constexpr int64_t kTileDepth = 256 * Packing<T>::kDepth;
+
+MUDNN_INLINE Vec broadcast_unit(const float* p) { return splat(*p); }
+MUDNN_INLINE Vec load_unit(const float* p) { return load(p); }
+MUDNN_INLINE Vec multiply_unit(Vec a, Vec b, Vec sum, const float*) { return fma(a, b, sum); }
+#if MUDNN_LEVEL == 2
+MUDNN_INLINE Vec broadcast_unit(const uint32_t* p) {
+  return {_mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(*p)))};
+}
+MUDNN_INLINE Vec load_unit(const uint32_t* p) { return {_mm512_castsi512_ps(_mm512_loadu_si512(p))}; }
+MUDNN_INLINE Vec multiply_unit(Vec a, Vec b, Vec sum, const uint32_t*) {
+  return {_mm512_dpbf16_ps(sum.v, reinterpret_cast<__m512bh>(a.v), reinterpret_cast<__m512bh>(b.v))};
+}
+#endif
+
+/// tile[row * kTileColumns + column] (+)= sum over p of left(p, row) * right(p, column): `left` is a panel of width
+/// kRows, `right` one of width kTileColumns, `units` their depth in units.
+template <int kRows, class Unit>
+__attribute__((noinline)) void multiply_panels(
+    const Unit* left, const Unit* right, int64_t units, float* tile, bool add) {
+  Vec sum[kRows][2];
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+    sum[i][0] = zero();
+    sum[i][1] = zero();
+  }
+  for (int64_t p = 0; p < units; ++p) {
+    const Vec b0 = load_unit(right);
+    const Vec b1 = load_unit(right + Vec::kLanes);
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+      const Vec a = broadcast_unit(left + i);
+      sum[i][0] = multiply_unit(a, b0, sum[i][0], left);
+      sum[i][1] = multiply_unit(a, b1, sum[i][1], left);
+    }
+    left += kRows;
+    right += kTileColumns;
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+    float* to = tile + i * kTileColumns;
+    if (add) {
+      sum[i][0] = sum[i][0] + load(to);
+      sum[i][1] = sum[i][1] + load(to + Vec::kLanes);
+    }
+    store(to, sum[i][0]);
+    store(to + Vec::kLanes, sum[i][1]);
+  }
+}
+
+/// multiply_panels for a number of rows 1 .. kTileRows known at run time.
+template <class Unit>
+MUDNN_INLINE void multiply_panels(int rows, const Unit* left, const Unit* right, int64_t units, float* tile, bool add) {
+  switch (rows) {
+#define MUDNN_ROWS(n)                                  \
+  case n:                                              \
+    multiply_panels<n>(left, right, units, tile, add); \
+    break;
+#if MUDNN_LEVEL == 2
+    MUDNN_ROWS(14)
+    MUDNN_ROWS(13)
+    MUDNN_ROWS(12)
+    MUDNN_ROWS(11)
+    MUDNN_ROWS(10)
+    MUDNN_ROWS(9)
+    MUDNN_ROWS(8)
+    MUDNN_ROWS(7)
+#endif
+    MUDNN_ROWS(6)
+    MUDNN_ROWS(5)
+    MUDNN_ROWS(4)
+    MUDNN_ROWS(3)
+    MUDNN_ROWS(2)
+    MUDNN_ROWS(1)
+#undef MUDNN_ROWS
+  }
+}
+
+}  // namespace
+}  // namespace mudnn
