@@ -5,6 +5,7 @@ from html import escape
 from torch_musa_sim.cli import _figures
 from torch_musa_sim.cli._figures import duration, size
 from torch_musa_sim.cli._trace import KERNEL, Recording
+from torch_musa_sim.simulate.coverage import html_table
 
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; max-width: 1120px; margin: 2em auto; padding: 0 1em; color: #1a1a1a; }
@@ -93,15 +94,17 @@ def _time_note(recording: Recording) -> str:
 
 def _operators(recording: Recording) -> str:
     total = sum(op.device_ns for op in recording.operators) or 1
-    head = "".join(
-        f'<th class="n">{name}</th>' for name in ("calls", "bytes", "virtual time", "share of it", "one call")
-    )
-    rows = []
-    for op in recording.operators:
-        cells = [f"{op.calls:,}", size(op.bytes), duration(op.device_ns), f"{op.device_ns / total:.1%}"]
-        cells.append(duration(op.device_ns / op.calls) if op.calls else "")
-        numbers = "".join(f'<td class="n">{cell}</td>' for cell in cells)
-        rows.append(f"<tr><td>{escape(op.name)}</td><td>{op.kernel}</td>{numbers}</tr>")
-    return (
-        f"<table><thead><tr><th>operator</th><th>kernel</th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-    )
+    rows = [
+        (
+            op.name,
+            op.kernel,
+            f"{op.calls:,}",
+            size(op.bytes),
+            duration(op.device_ns),
+            f"{op.device_ns / total:.1%}",
+            duration(op.device_ns / op.calls) if op.calls else "",
+        )
+        for op in recording.operators
+    ]
+    columns = ("operator", "kernel", "calls", "bytes", "virtual time", "share of it", "one call")
+    return html_table(columns, rows, numbers=columns[2:])

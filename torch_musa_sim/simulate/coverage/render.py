@@ -2,7 +2,7 @@
 
 import html
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 
 from torch_musa_sim.simulate.coverage.record import CardOperator, CoverageReport, LackingOperator
@@ -38,31 +38,34 @@ def as_html(report: CoverageReport) -> str:
     )
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>\n'
-        f"<style>{style}</style>\n</head>\n<body>\n<h1>{title}</h1>\n{head}\n{html_sections(report)}</body>\n</html>\n"
+        f"<style>{style}</style>\n</head>\n<body>\n<h1>{title}</h1>\n{head}\n{_sections(report)}</body>\n</html>\n"
     )
 
 
-def html_sections(report: CoverageReport) -> str:
-    """The tables alone, for a page that holds more; rows that the peer lacks have class "missing" or "newer"."""
+def html_table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[str]) -> str:
+    """A table of plain texts. The columns named in `numbers` have class "n"; rows that the peer lacks have class
+    "missing" or "newer"."""
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        kinds = [' class="n"' if name in numbers else "" for name in columns]
+        return "".join(f"<{tag}{kind}>{html.escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
+
+    body = []
+    for row in rows:
+        kind = next((f' class="{cell}"' for cell in row if cell in ("missing", "newer")), "")
+        body.append(f"<tr{kind}>{line('td', row)}</tr>\n")
+    return f"<table>\n<thead><tr>{line('th', columns)}</tr></thead>\n<tbody>\n{''.join(body)}</tbody>\n</table>\n"
+
+
+def _sections(report: CoverageReport) -> str:
     parts = []
     for title, remark, columns, rows in _tables(report, None):
         parts.append(f"<h2>{html.escape(title)}</h2>\n")
         if remark:
             parts.append(f"<p>{html.escape(remark)}</p>\n")
-        if not rows:
-            continue
-        parts.append("<table>\n<tr>" + "".join(_cell("th", name, name) for name in columns) + "</tr>\n")
-        for row in rows:
-            kind = next((f' class="{cell}"' for cell in row if cell in ("missing", "newer")), "")
-            cells = "".join(_cell("td", name, cell) for name, cell in zip(columns, row, strict=True))
-            parts.append(f"<tr{kind}>{cells}</tr>\n")
-        parts.append("</table>\n")
+        if rows:
+            parts.append(html_table(columns, rows, _NUMBERS))
     return "".join(parts)
-
-
-def _cell(tag: str, column: str, text: str) -> str:
-    kind = ' class="n"' if column in _NUMBERS else ""
-    return f"<{tag}{kind}>{html.escape(text)}</{tag}>"
 
 
 def _tables(report: CoverageReport, host_rows: int | None) -> list[Table]:
