@@ -42,7 +42,7 @@ class TestReports(expecttest.TestCase):
 Operators of qwen3_moe.py on MTT S5000 (virtual), beside torch_musa-2.7.1
 
 On the card
-41 operators (3 native, 38 bridged), 736 calls, 2,193.039 us
+41 operators (3 native, 38 bridged), 736 calls, 2,193.046 us
 operator                                           kernel   calls    bytes  virtual us  torch_musa-2.7.1
 aten::_copy_from                                   native     157   85,724     458.263  yes
 aten::mul.Tensor                                   bridged    135   57,828     405.146  yes
@@ -55,13 +55,13 @@ aten::rsqrt                                        bridged     36    1,496     1
 aten::index.Tensor                                 bridged     18  118,848      54.100  yes
 aten::neg                                          bridged     16    2,112      48.016  yes
 aten::bmm                                          bridged     12   39,552      36.036  yes
-aten::fill_.Scalar                                 bridged     10      160      30.010  yes
+aten::fill_.Scalar                                 bridged     10       80      30.010  yes
 aten::_scaled_dot_product_flash_attention_for_cpu  bridged      8    8,032      24.010  as aten::_scaled_dot_product_attention_flash_musa
 aten::sum.dim_IntList                              bridged      8    4,224      24.010  yes
 aten::_softmax                                     bridged      8      704      24.008  yes
 aten::silu                                         bridged      8    2,816      24.008  yes
 aten::topk                                         bridged      8      880      24.008  yes
-aten::arange.start_out                             bridged      7        0      21.000  yes
+aten::arange.start_out                             bridged      7      352      21.007  yes
 aten::eq.Scalar                                    bridged      6      180      18.006  yes
 aten::_local_scalar_dense                          bridged      6        6      15.006  yes
 aten::bitwise_not                                  bridged      5       10      15.005  yes
@@ -131,10 +131,10 @@ within a card    125  19,956
 Operators of mixtral.py on MTT S5000 (virtual), beside torch_musa-2.7.1
 
 On the card
-48 operators (3 native, 45 bridged), 579 calls, 1,740.792 us
+48 operators (3 native, 45 bridged), 579 calls, 1,740.490 us
 operator                                                    kernel   calls    bytes  virtual us  torch_musa-2.7.1
 aten::mul.Tensor                                            bridged     84  421,747     252.371  yes
-aten::zero_                                                 bridged     62  811,008     186.648  yes
+aten::zero_                                                 bridged     62  405,504     186.342  yes
 aten::_copy_from                                            native      48  232,960     143.402  yes
 aten::add_.Tensor                                           bridged     44  497,664     132.398  yes
 aten::mul.out                                               bridged     42  380,160     126.314  in aten::_foreach_mul_.Scalar
@@ -155,7 +155,7 @@ aten::_index_put_impl_                                      bridged      8   45,
 aten::index.Tensor                                          bridged      6   30,720      18.026  yes
 aten::mean.dim                                              bridged      5   10,560      15.010  yes
 aten::rsqrt                                                 bridged      5      640      15.005  yes
-aten::arange.start_out                                      bridged      4        0      12.000  yes
+aten::arange.start_out                                      bridged      4      704      12.004  yes
 aten::silu_backward                                         bridged      2   36,864       6.028  yes
 aten::_scaled_dot_product_flash_attention_for_cpu_backward  bridged      2   25,088       6.020  as aten::_scaled_dot_product_attention_flash_musa_backward
 aten::silu                                                  bridged      2   24,576       6.020  yes
@@ -163,7 +163,7 @@ aten::_scaled_dot_product_flash_attention_for_cpu           bridged      2   12,
 aten::_softmax                                              bridged      2    1,024       6.002  yes
 aten::_softmax_backward_data                                bridged      2    1,536       6.002  yes
 aten::cumsum                                                bridged      2       64       6.002  yes
-aten::fill_.Scalar                                          bridged      2      296       6.002  yes
+aten::fill_.Scalar                                          bridged      2      148       6.002  yes
 aten::floor_divide                                          bridged      2    1,024       6.002  yes
 aten::histc                                                 native       2      288       6.002  yes
 aten::scatter_.src                                          bridged      2    1,792       6.002  yes
@@ -175,7 +175,7 @@ aten::index_select                                          bridged      1   10,
 aten::_log_softmax                                          bridged      1    8,192       3.007  yes
 aten::nll_loss_backward                                     bridged      1    8,328       3.007  yes
 aten::nll_loss_forward                                      bridged      1    4,232       3.004  yes
-aten::abs.out                                               bridged      1        4       3.001  in aten::abs
+aten::abs.out                                               bridged      1        8       3.001  in aten::abs
 aten::cos                                                   bridged      1      512       3.001  yes
 aten::eq.Tensor                                             bridged      1        5       3.001  yes
 aten::ne.Scalar                                             bridged      1        5       3.001  yes
@@ -228,7 +228,7 @@ within a card     21   21,280
 Operators of deepseek_v3.py on MTT S5000 (virtual), beside torch_musa-2.7.1
 
 On the card
-44 operators (3 native, 41 bridged), 275 calls, 810.852 us
+44 operators (3 native, 41 bridged), 275 calls, 810.857 us
 operator                   kernel   calls    bytes  virtual us  torch_musa-2.7.1
 aten::_copy_from           native      84  181,592     237.928  yes
 aten::mul.Tensor           bridged     47  108,080     141.107  yes
@@ -238,14 +238,14 @@ aten::cat                  bridged     11   16,768      33.019  composite
 aten::pow.Tensor_Scalar    bridged      9   28,672      27.028  yes
 aten::mean.dim             bridged      9   14,912      27.014  yes
 aten::rsqrt                bridged      9    1,152      27.009  yes
-aten::fill_.Scalar         bridged      8      304      24.008  yes
+aten::fill_.Scalar         bridged      8      152      24.008  yes
 aten::bmm                  bridged      4   32,768      12.026  yes
 aten::sub.Tensor           bridged      4    3,840      12.006  yes
 aten::index.Tensor         bridged      3   12,288       9.011  yes
 aten::sum.dim_IntList      bridged      3    6,720       9.007  yes
 aten::silu                 bridged      3    6,144       9.006  yes
+aten::arange.start_out     bridged      3      448       9.003  yes
 aten::topk                 bridged      3    2,496       9.003  yes
-aten::arange.start_out     bridged      3        0       9.000  yes
 aten::_grouped_mm          native       2   31,808       6.025  newer
 aten::_softmax             bridged      2    8,192       6.008  yes
 aten::add_.Tensor          bridged      2    8,704       6.008  yes
@@ -254,10 +254,10 @@ aten::where.self_out       bridged      2    4,232       6.004  yes
 aten::all.dim              bridged      2    1,152       6.002  yes
 aten::tril                 bridged      2      256       6.002  yes
 aten::where.self           bridged      2      656       6.002  yes
+aten::abs.out              bridged      1    4,096       3.004  in aten::abs
 aten::index_select         bridged      1    5,248       3.004  yes
 aten::eq.Tensor            bridged      1    3,072       3.003  yes
 aten::ne.Scalar            bridged      1    3,072       3.003  yes
-aten::abs.out              bridged      1    2,048       3.002  in aten::abs
 aten::_index_put_impl_     bridged      1    1,024       3.001  yes
 aten::all                  bridged      1    1,025       3.001  yes
 aten::bitwise_not          bridged      1      256       3.001  yes
@@ -272,7 +272,7 @@ aten::scatter_.value       bridged      1      384       3.001  yes
 aten::sigmoid              bridged      1    1,024       3.001  yes
 aten::sin                  bridged      1      512       3.001  yes
 aten::sort.stable          bridged      1      768       3.001  in aten::sort
-aten::zero_                bridged      1      256       3.001  yes
+aten::zero_                bridged      1      128       3.001  yes
 aten::_local_scalar_dense  bridged      1        1       2.501  yes
 
 On the card, without a launch (sizes, strides, memory)

@@ -167,6 +167,7 @@ void Frame::write_back(Shown& argument) {
   if (C10_UNLIKELY(
           shown->sizes() != original->sizes() || shown->strides() != original->strides() ||
           shown->storage_offset() != original->storage_offset())) {
+    cost_.bytes += static_cast<double>(shown->numel() - original->numel()) * static_cast<double>(shown->itemsize());
     original->set_sizes_and_strides(shown->sizes(), shown->strides(), shown->storage_offset());
   }
 }

@@ -57,6 +57,11 @@ bool only_views(const c10::FunctionSchema& schema) {
   return true;
 }
 
+/// In place by name, but what was there before is not read.
+bool overwrites(std::string_view method) {
+  return method == "fill_" || method == "zero_" || method == "_foreach_zero_";
+}
+
 }  // namespace
 
 Plan::Plan(const c10::OperatorHandle& op) {
@@ -73,7 +78,7 @@ Plan::Plan(const c10::OperatorHandle& op) {
     if (const auto kind = kind_of(*argument.type())) {
       const bool written = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
       writes |= written;
-      args.push_back({static_cast<uint16_t>(i), *kind, written, written && !argument.is_out()});
+      args.push_back({static_cast<uint16_t>(i), *kind, written, written && !argument.is_out() && !overwrites(method)});
     }
   }
   facts = op_facts(method, op_name.overload_name);
