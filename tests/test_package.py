@@ -338,7 +338,10 @@ def test_what_the_build_lacks_is_named(environment, sentence, tmp_path):
 
 @pytest.mark.full
 def test_wheel_works_in_an_environment_of_its_own(tmp_path):
-    """Builds from a copy of the tracked files, installs the wheel beside the same torch, runs outside the tree."""
+    """Builds from a copy of the tracked files, installs the wheel beside the same torch, runs outside the tree.
+
+    Without a warm ccache the build compiles everything, silently: minutes by itself, half an hour on a busy machine.
+    """
     import torch
 
     source = tmp_path / "source"
@@ -349,14 +352,14 @@ def test_wheel_works_in_an_environment_of_its_own(tmp_path):
             (source / name).write_bytes((ROOT / name).read_bytes())
     pip = [sys.executable, "-m", "pip"]
     wheels = tmp_path / "wheels"
-    subprocess.run([*pip, "wheel", "--no-build-isolation", "--no-deps", "-w", wheels, source], check=True)
+    subprocess.run([*pip, "wheel", "--no-build-isolation", "--no-deps", "-w", wheels, source], check=True, timeout=3600)
     (wheel,) = wheels.glob("*.whl")
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True, timeout=300)
     python = tmp_path / "venv" / "bin" / "python"
     (site,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
     (site / "torch.pth").write_text(str(Path(torch.__file__).parent.parent) + "\n")
     # The environment of this test may hold an editable install of the tree; the wheel's must win.
-    subprocess.run([python, "-m", "pip", "install", "--no-deps", "--force-reinstall", wheel], check=True)
+    subprocess.run([python, "-m", "pip", "install", "--no-deps", "--force-reinstall", wheel], check=True, timeout=300)
     code = """if True:
         import torch, torch_musa, torch_musa_sim
         assert torch_musa_sim.__file__.startswith(r"{site}"), torch_musa_sim.__file__
