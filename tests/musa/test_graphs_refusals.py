@@ -122,7 +122,10 @@ def test_replay_into_a_capture_is_refused():
 
 def test_sparse_tensors_are_refused():
     sparse = torch.eye(3, device="musa").to_sparse()
+    dense = torch.eye(3, device="musa")
     refused(lambda: sparse * 2, CAPTURING)
+    refused(dense.to_sparse, CAPTURING)
+    refused(dense.to_sparse_csr, CAPTURING)
 
 
 def test_unknown_error_mode_is_refused():

@@ -181,3 +181,46 @@ def test_cpu_tensors_in_card_memory_are_refused() -> None:
         """
     )
     assert "lies in the memory of a card" in result.stdout
+
+
+def test_copies_of_a_replayed_graph_are_checked_as_eager_ones() -> None:
+    run(
+        POISON
+        + """
+x, y = torch.full((64,), 3.0, device="musa"), torch.zeros(64, device="musa")
+target, source = torch.zeros(64).pin_memory(), torch.ones(64).pin_memory()
+graph = torch.musa.MUSAGraph()
+with torch.musa.graph(graph):
+    target.copy_(x, non_blocking=True)
+    y.copy_(source, non_blocking=True)
+graph.replay()
+assert is_poison(target)
+torch.musa.synchronize()
+assert (target == 3).all() and (y == 1).all().item()
+source.fill_(2)
+graph.replay()
+graph.replay()  # in the stream's order: no race
+x.fill_(4)
+torch.musa.current_stream().record_event().synchronize()
+assert (target == 3).all() and (y == 2).all().item()
+
+def report(program):
+    try:
+        program()
+        torch.musa.synchronize()
+    except RuntimeError as error:
+        return str(error)
+
+def change_the_source():
+    graph.replay()
+    source.zero_()
+
+def replay_on_two_streams():
+    graph.replay()
+    with torch.musa.stream(torch.musa.Stream()):
+        graph.replay()
+
+assert "the host has changed the source of aten::_copy_from" in report(change_the_source)
+assert "nothing orders them" in report(replay_on_two_streams)
+"""
+    )

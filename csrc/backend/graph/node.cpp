@@ -2,10 +2,12 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
+#include "backend/bridge/accesses.h"
 #include "backend/bridge/host_kernel.h"
 #include "backend/bridge/host_view.h"
 #include "backend/generator.h"
 #include "backend/graph/shadow.h"
+#include "backend/ops/deferred_copy.h"
 #include "backend/runtime/check.h"
 #include "backend/runtime/one_thread.h"
 #include "backend/storage.h"
@@ -90,6 +92,25 @@ class Watched {
   Launch launch_;
 };
 
+// Strict mode: page-locked memory is touched by the stream, and the host sees the end of a copy when it has waited for
+// it. False when the copy can't be kept apart.
+bool copy_checked(const Node& node, musaStream_t stream) {
+  const at::Tensor& target = node.arguments[0].toTensor();
+  const at::Tensor& source = node.arguments[1].toTensor();
+  const bool to_host = node.route->to_device < 0;
+  const MemoryRange host = memory_of(*(to_host ? target : source).unsafeGetTensorImpl());
+  MUSA_CHECK(musaSimAccess(stream, host.address, host.bytes, to_host ? 1 : 0, node.name.c_str()));
+  if (!can_defer(target, source)) {
+    return false;
+  }
+  copy_deferred(target, source, to_host, stream, node.name.c_str());
+  return true;
+}
+
+bool crosses_host(const Node& node) {
+  return node.route.has_value() && (node.route->to_device < 0 || node.route->from_device < 0);
+}
+
 }  // namespace
 
 int64_t Node::run(torch::jit::Stack& stack, musaStream_t stream, int64_t start_ns) {
@@ -111,6 +132,9 @@ int64_t Node::run(torch::jit::Stack& stack, musaStream_t stream, int64_t start_n
 }
 
 int64_t Node::run_kernel(torch::jit::Stack& stack, musaStream_t stream, int64_t start_ns) {
+  if (C10_UNLIKELY(crosses_host(*this) && watches_races() && copy_checked(*this, stream))) {
+    return start_ns + device_ns;
+  }
   stack.assign(arguments.begin(), arguments.end());
   for (const size_t index : generators) {
     auto* card_generator = generator.get<MusaGenerator>();
