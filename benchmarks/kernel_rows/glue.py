@@ -7,6 +7,73 @@ import torch
 from kernel_rows.row import Case, Goal, Row, on, rand
 
 WIDTH = 4096
+EPS = 1e-6
+
+
+def hf_rms_norm(hidden_states: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """What transformers' RMS norm modules compute, operator by operator."""
+    input_dtype = hidden_states.dtype
+    hidden_states = hidden_states.to(torch.float32)
+    variance = hidden_states.pow(2).mean(-1, keepdim=True)
+    hidden_states = hidden_states * torch.rsqrt(variance + EPS)
+    return weight * hidden_states.to(input_dtype)
+
+
+def add_rms_norm(tokens: int) -> Case:
+    x, residual, weight = rand(tokens, WIDTH), rand(tokens, WIDTH, seed=1), rand(WIDTH, seed=2)
+    device = on("musa", x, residual, weight)
+
+    def hf() -> tuple[torch.Tensor, torch.Tensor]:
+        total = residual + x
+        return hf_rms_norm(total, weight), total
+
+    return Case(
+        musa=lambda: torch.ops.musa.add_rms_norm(*device),
+        rivals={"hf": hf},
+        bytes=4 * x.nbytes,
+        calls=max(1, 2048 // tokens),
+    )
+
+
+def gated_rms_norm(tokens: int) -> Case:
+    x, gate, weight = rand(tokens, 32, 128), rand(tokens, 32, 128, seed=1), rand(128, seed=2)
+    device = on("musa", x, gate, weight)
+
+    def hf() -> torch.Tensor:
+        gated = hf_rms_norm(x, weight) * torch.nn.functional.silu(gate.to(torch.float32))
+        return gated.to(x.dtype)
+
+    return Case(
+        musa=lambda: torch.ops.musa.gated_rms_norm(*device),
+        rivals={"hf": hf},
+        bytes=3 * x.nbytes,
+        calls=max(1, 2048 // tokens),
+    )
+
+
+def qk_norm(tokens: int) -> Case:
+    qkv, weight = rand(tokens, 32 + 8 + 8, 128), rand(128, seed=2)
+    heads, device_weight = on("musa", qkv, weight)
+    q, k = heads[:, :32], heads[:, 32:40]
+    cpu_q, cpu_k = qkv[:, :32], qkv[:, 32:40]
+    return Case(
+        musa=lambda: torch.ops.musa.qk_norm(q, k, device_weight, device_weight),
+        rivals={"hf": lambda: (hf_rms_norm(cpu_q, weight), hf_rms_norm(cpu_k, weight))},
+        bytes=2 * 2 * 128 * 40 * tokens,
+        calls=max(1, 2048 // tokens),
+    )
+
+
+def stock_norm(name: str, tokens: int) -> Case:
+    function = getattr(torch.nn.functional, name)
+    x, weight = rand(tokens, WIDTH), rand(WIDTH, seed=1)
+    device, device_weight = on("musa", x, weight)
+    return Case(
+        musa=lambda: function(device, (WIDTH,), device_weight, eps=EPS),
+        rivals={"torch": lambda: function(x, (WIDTH,), weight, eps=EPS)},
+        bytes=2 * x.nbytes,
+        calls=max(1, 2048 // tokens),
+    )
 
 
 def swiglu(tokens: int) -> Case:
@@ -23,5 +90,15 @@ def swiglu(tokens: int) -> Case:
 
 
 def rows() -> Iterator[Row]:
+    yield Row("residual + RMSNorm bf16 T=1", (Goal(4, "hf"),), lambda: add_rms_norm(1))
+    yield Row("residual + RMSNorm bf16 T=2048", (Goal(25, "hf"),), lambda: add_rms_norm(2048))
+    yield Row("F.rms_norm bf16 T=1", (Goal(1, "torch"),), lambda: stock_norm("rms_norm", 1))
+    yield Row("F.rms_norm bf16 T=2048", (Goal(10, "torch"),), lambda: stock_norm("rms_norm", 2048))
+    yield Row("F.layer_norm bf16 T=1", (Goal(1, "torch"),), lambda: stock_norm("layer_norm", 1))
+    yield Row("F.layer_norm bf16 T=2048", (Goal(1, "torch"),), lambda: stock_norm("layer_norm", 2048))
+    yield Row("gated RMSNorm 32 heads bf16 T=1", (Goal(1, "hf"),), lambda: gated_rms_norm(1))
+    yield Row("gated RMSNorm 32 heads bf16 T=2048", (Goal(1, "hf"),), lambda: gated_rms_norm(2048))
+    yield Row("QK-norm 32 + 8 heads bf16 T=1", (Goal(1, "hf"),), lambda: qk_norm(1))
+    yield Row("QK-norm 32 + 8 heads bf16 T=2048", (Goal(1, "hf"),), lambda: qk_norm(2048))
     yield Row("SwiGLU bf16 T=1", (Goal(2, "torch"),), lambda: swiglu(1))
     yield Row("SwiGLU bf16 T=2048", (Goal(8, "torch"),), lambda: swiglu(2048))

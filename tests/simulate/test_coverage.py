@@ -82,6 +82,7 @@ def test_lacks_are_named_with_their_callers():
         torch.nonzero_static(x, size=2)
         torch.special.spherical_bessel_j0(x)
         F.rms_norm(x, (4,))
+        x.rsqrt()
 
     report = record(program)
     assert [(row.name, row.calls, row.callers) for row in report.missing] == [

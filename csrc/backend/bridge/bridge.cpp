@@ -105,8 +105,9 @@ void register_bridge() {
         continue;
       }
       const auto op = dispatcher.findSchema(name);
-      if (!op.has_value() || !op->hasKernelForDispatchKey(c10::DispatchKey::CPU) ||
-          op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
+      const bool has_kernel = op.has_value() &&
+          (op->hasKernelForDispatchKey(c10::DispatchKey::CPU) || native_kernel(c10::toString(name)) != nullptr);
+      if (!has_kernel || op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
         continue;
       }
       registrations->push_back(dispatcher.registerImpl(

@@ -21,15 +21,15 @@ class Quiet final : public c10::WarningHandler {
   void process(const c10::Warning& /*warning*/) override {}
 };
 
-/// Puts `kernel` before the one that `op` has for musa, without torch's warning: it is meant to be replaced.
-void put_before(const c10::OperatorName& op, c10::KernelFunction kernel) {
+/// Puts `kernel` before the one that `op` has for `key`, without torch's warning: it is meant to be replaced.
+void put_before(const c10::OperatorName& op, c10::KernelFunction kernel, DispatchKey key = DispatchKey::PrivateUse1) {
   static Quiet quiet;
   const c10::WarningUtils::WarningHandlerGuard guard(&quiet);
   // Registrations live as long as the process.
   static auto* registrations = new std::vector<c10::RegistrationHandleRAII>();
   registrations->push_back(
       c10::Dispatcher::singleton().registerImpl(
-          op, DispatchKey::PrivateUse1, std::move(kernel), std::nullopt, nullptr, "torch_musa_sim peer"));
+          op, key, std::move(kernel), std::nullopt, nullptr, "torch_musa_sim peer"));
 }
 
 c10::OperatorHandle find(const std::string& op) {
@@ -253,8 +253,14 @@ void refuse_operators(const std::vector<std::string>& ops, const std::string& pe
 }
 
 void replay_composites(const std::vector<std::string>& ops) {
-  for (const std::string& op : ops) {
-    put_before(find(op).operator_name(), c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Composite>()));
+  for (const std::string& name : ops) {
+    const c10::OperatorHandle op = find(name);
+    const auto composite = [] { return c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Composite>()); };
+    put_before(op.operator_name(), composite());
+    if (op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd)) {
+      // There its gradient is that of what it calls, too.
+      put_before(op.operator_name(), composite(), DispatchKey::AutogradPrivateUse1);
+    }
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "backend/bridge/flops.h"
 #include "backend/bridge/frame.h"
+#include "backend/native/norm.h"
 
 namespace musa {
 
@@ -43,6 +44,17 @@ auto run(Frame& frame, Show&& show, Kernel&& kernel) {
   auto taken = take(frame, results);
   frame.launch();
   return taken;
+}
+
+/// A call of a kernel of ours, as run_host_kernel counts it.
+template <class Kernel>
+auto counted(const Plan& plan, Kernel&& kernel) {
+  detail::ran_reference = false;
+  auto results = kernel();
+  if (!detail::ran_reference) {
+    plan.counters->native_calls.fetch_add(1, std::memory_order_relaxed);
+  }
+  return results;
 }
 
 template <class Kernel>
@@ -112,7 +124,12 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> native_layer_norm(
           shift = frame.show_tensor(*bias, plan.args[2]);
         }
       },
-      [&] { return at::cpu::native_layer_norm(x, normalized_shape, scale, shift, eps); });
+      [&] {
+        if (plan.native == nullptr) {
+          return at::cpu::native_layer_norm(x, normalized_shape, scale, shift, eps);
+        }
+        return counted(plan, [&] { return native_layer_norm_kernel(x, normalized_shape, scale, shift, eps); });
+      });
 }
 
 }  // namespace
