@@ -82,3 +82,16 @@ def test_no_command_and_an_unknown_one_are_refused(musa_sim):
     done = musa_sim("fly", check=False)
     assert done.returncode == 2
     assert "invalid choice: 'fly'" in done.stderr
+
+
+@pytest.mark.parametrize("command", [("run",), ("run", "--report", "out.html"), ("ops",)], ids=" ".join)
+def test_a_pool_that_was_left_open_and_a_thread_still_at_work_do_not_hinder_the_end(musa_sim, script, command):
+    program = script("""
+        import threading, time
+        from concurrent.futures import ThreadPoolExecutor
+        pool = ThreadPoolExecutor(2)
+        pool.submit(print, "from the pool").result()
+        threading.Thread(target=lambda: (time.sleep(0.2), print("from the thread"))).start()
+        """)
+    done = musa_sim(*command, program)
+    assert "from the pool\nfrom the thread\n" in done.stdout

@@ -65,6 +65,18 @@ def test_saved_files_and_generators(musa_sim, script):
     assert done.stdout.split() == ["musa:0", "musa:0", "musa:1", "musa:1", "musa:0", "musa:0", "True", "musa:0"]
 
 
+def test_tensor_types_by_name(musa_sim, script):
+    path = script("""
+        import torch
+        for kind in ("torch.cuda.HalfTensor", torch.cuda.HalfTensor):
+            there = torch.ones(2).type(kind)
+            print(there.type(), there.device)
+    """)
+    done = musa_sim("run", "--cuda", path)
+    assert done.stdout == "torch.musa.HalfTensor musa:0\n" * 2
+    assert '"torch.cuda...Tensor" in type' in done.stderr
+
+
 def test_a_file_saved_on_cuda_opens_on_the_musa_card_of_that_number(musa_sim, script):
     path = script("""
         import torch

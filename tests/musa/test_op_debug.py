@@ -81,3 +81,26 @@ def test_the_environment_starts_it(tmp_path):
     log = (tmp_path / "a" / "log" / "full_log.txt").read_text()
     assert log.count("aten::mul.Tensor") == 2  # forward and backward
     assert "aten::div" not in log
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "sentence"),
+    [
+        ("TORCH_MUSA_OP_DEBUG_DIR", "/dev/null/log", "TORCH_MUSA_OP_DEBUG_DIR=/dev/null/log can't be made"),
+        ("TORCH_MUSA_OP_DEBUG_LIST", "mul", "TORCH_MUSA_OP_DEBUG_LIST and TORCH_MUSA_OP_DEBUG_BLACK_LIST exclude"),
+    ],
+)
+def test_a_log_that_cannot_be_is_warned_of_and_leaves_the_device(tmp_path, setting, value, sentence):
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "TORCH_MUSA_OP_DEBUG": "on",
+        "TORCH_MUSA_OP_DEBUG_DIR": str(tmp_path / "log"),
+        "TORCH_MUSA_OP_DEBUG_BLACK_LIST": "div",
+        setting: value,
+    }
+    code = "import torch_musa_sim, torch; print(torch.ones(2, device='musa').sum().item())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env=environment)
+    assert done.stdout == "2.0\n"
+    assert f"no log of operators: {sentence}" in done.stderr
+    assert "isn't available" not in done.stderr

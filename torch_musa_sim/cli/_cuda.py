@@ -54,6 +54,11 @@ def is_cuda_name(value: object) -> bool:
     return isinstance(value, str) and (value == "cuda" or (value.startswith("cuda:") and value[5:].isdigit()))
 
 
+def is_cuda_tensor_type(value: object) -> bool:
+    """True for "torch.cuda.FloatTensor" and its like, which `Tensor.type` takes."""
+    return isinstance(value, str) and value.startswith("torch.cuda.") and value.endswith("Tensor")
+
+
 class _Names:
     """Replaces device names in arguments, and counts."""
 
@@ -64,6 +69,11 @@ class _Names:
         if is_cuda_name(value):
             self.mapping.mapped[f'"cuda" in {where}'] += 1
             return "musa" + value[4:]
+        if is_cuda_tensor_type(value):
+            self.mapping.mapped[f'"torch.cuda...Tensor" in {where}'] += 1
+            return value.replace("cuda", "musa", 1)
+        if type(value) is _ClassProxy:  # tensor.type(torch.cuda.FloatTensor)
+            return value._wrapped
         if isinstance(value, _device) and value.type == "cuda":
             self.mapping.mapped[f'"cuda" in {where}'] += 1
             return _device("musa") if value.index is None else _device("musa", value.index)

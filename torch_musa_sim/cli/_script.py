@@ -63,10 +63,12 @@ def run(program: Callable[[], object]) -> int:
 
 
 def wait_for_threads() -> None:
-    """Waits for the program's threads, as Python does before it ends."""
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join()
+    """Waits for the program's threads, as Python does before it ends, which can't start anything in pools after that.
+
+    The interpreter's own function, since joining alone waits forever for the threads of an executor that was left open:
+    they end when it has been told that the program has.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
 
 
 def _script(path: str, arguments: Sequence[str]) -> Callable[[], object]:

@@ -6,6 +6,7 @@ each call with a file for each tensor. Reading values costs virtual time, as it 
 
 import itertools
 import threading
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -117,16 +118,28 @@ def _listed(text: str) -> list[str]:
 
 
 def start_if_asked() -> None:
-    """Starts the log for the rest of the process when TORCH_MUSA_OP_DEBUG says so."""
+    """Starts the log for the rest of the process when TORCH_MUSA_OP_DEBUG says so, or warns that there can be none."""
     settings = {entry["name"]: entry["value"] or "" for entry in _C._settings()}
     if settings["TORCH_MUSA_OP_DEBUG"].lower() in _OFF:
         return
     _C._check_settings()
-    mode = OpDebug(
-        Path(settings["TORCH_MUSA_OP_DEBUG_DIR"]).expanduser(),
-        int(settings["TORCH_MUSA_OP_DEBUG_LEVEL"]),
-        int(settings["TORCH_MUSA_OP_DEBUG_LENGTH"]),
-        _listed(settings["TORCH_MUSA_OP_DEBUG_LIST"]),
-        _listed(settings["TORCH_MUSA_OP_DEBUG_BLACK_LIST"]),
-    )
+    try:
+        mode = OpDebug(
+            Path(settings["TORCH_MUSA_OP_DEBUG_DIR"]).expanduser(),
+            int(settings["TORCH_MUSA_OP_DEBUG_LEVEL"]),
+            int(settings["TORCH_MUSA_OP_DEBUG_LENGTH"]),
+            _listed(settings["TORCH_MUSA_OP_DEBUG_LIST"]),
+            _listed(settings["TORCH_MUSA_OP_DEBUG_BLACK_LIST"]),
+        )
+    except OSError as error:
+        folder = settings["TORCH_MUSA_OP_DEBUG_DIR"]
+        warnings.warn(
+            f"no log of operators: TORCH_MUSA_OP_DEBUG_DIR={folder} can't be made ({error.strerror}); name a folder "
+            "that can be written",
+            stacklevel=2,
+        )
+        return
+    except ValueError as error:
+        warnings.warn(f"no log of operators: {error}", stacklevel=2)
+        return
     mode.__enter__()
