@@ -11,7 +11,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
-#include "backend/native/autograd.h"
+#include "backend/native/differentiable.h"
 #include "backend/native/kernels.h"
 #include "backend/native/tensors.h"
 
@@ -177,7 +177,7 @@ class RouteExperts : public torch::autograd::Function<RouteExperts> {
 Pair route_experts_autograd(
     const at::Tensor& logits, int64_t top_k, c10::string_view scores, const std::optional<at::Tensor>& bias,
     int64_t groups, int64_t top_groups, int64_t group_best, bool renormalize, double scaling) {
-  if (!wants_gradient(logits)) {
+  if (!wants_derivative(logits)) {
     const at::AutoDispatchBelowADInplaceOrView below;
     return call_route_experts(logits, top_k, scores, bias, groups, top_groups, group_best, renormalize, scaling);
   }

@@ -63,7 +63,7 @@ void pack_any(Lines<T> from, int lines, int64_t depth, int width, float* panel) 
 
 #if MUDNN_LEVEL == 2
 
-void pack_any(Lines<Bfloat16> from, int lines, int64_t depth, int width, uint32_t* panel) {
+inline void pack_any(Lines<Bfloat16> from, int lines, int64_t depth, int width, uint32_t* panel) {
   for (int64_t p = 0; p < depth; p += 2) {
     for (int line = 0; line < width; ++line) {
       uint32_t pair = 0;
