@@ -1,6 +1,6 @@
 """Norms, activations and the other work between the products."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -8,6 +8,7 @@ from kernel_rows.row import Case, Goal, Row, on, rand
 
 WIDTH = 4096
 EPS = 1e-6
+Formula = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def hf_rms_norm(hidden_states: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -76,8 +77,13 @@ def stock_norm(name: str, tokens: int) -> Case:
     )
 
 
+SWIGLU_WIDTH = (
+    14336  # a result of 2048 tokens is larger than 32 MiB, which the CPU device gets as fresh pages each time
+)
+
+
 def swiglu(tokens: int) -> Case:
-    x = rand(tokens, 2 * WIDTH)
+    x = rand(tokens, 2 * SWIGLU_WIDTH)
     gate, up = x.chunk(2, -1)
     (device,) = on("musa", x)
     silu = torch.nn.functional.silu
@@ -85,6 +91,41 @@ def swiglu(tokens: int) -> Case:
         musa=lambda: torch.ops.musa.silu_and_mul(device),
         rivals={"torch": lambda: silu(gate) * up},
         bytes=x.nbytes * 1.5,
+        calls=max(1, 2048 // tokens),
+    )
+
+
+def gated(name: str, arguments: tuple[object, ...], formula: Formula, tokens: int) -> Case:
+    x = rand(tokens, 2 * SWIGLU_WIDTH)
+    gate, up = x.chunk(2, -1)
+    (device,) = on("musa", x)
+    operator = getattr(torch.ops.musa, name)
+    return Case(
+        musa=lambda: operator(device, *arguments),
+        rivals={"torch": lambda: formula(gate, up)},
+        bytes=x.nbytes * 1.5,
+        calls=max(1, 2048 // tokens),
+    )
+
+
+def gelu_and_mul(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.gelu(gate) * up
+
+
+def situ_and_mul(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    wide = gate.float()
+    squashed = torch.tanh(wide / 4) * 4 * torch.sigmoid(wide)
+    return (squashed * (torch.tanh(up.float() / 25) * 25)).to(gate.dtype)
+
+
+def activation(name: str, tokens: int) -> Case:
+    function = getattr(torch.nn.functional, name)
+    x = rand(tokens, SWIGLU_WIDTH)
+    (device,) = on("musa", x)
+    return Case(
+        musa=lambda: function(device),
+        rivals={"torch": lambda: function(x)},
+        bytes=2 * x.nbytes,
         calls=max(1, 2048 // tokens),
     )
 
@@ -100,5 +141,14 @@ def rows() -> Iterator[Row]:
     yield Row("gated RMSNorm 32 heads bf16 T=2048", (Goal(1, "hf"),), lambda: gated_rms_norm(2048))
     yield Row("QK-norm 32 + 8 heads bf16 T=1", (Goal(1, "hf"),), lambda: qk_norm(1))
     yield Row("QK-norm 32 + 8 heads bf16 T=2048", (Goal(1, "hf"),), lambda: qk_norm(2048))
+    for tokens in (1, 2048):
+        for kind, values, formula in (("gelu", (), gelu_and_mul), ("situ", (4.0, 25.0), situ_and_mul)):
+            yield Row(
+                f"{kind}_and_mul bf16 T={tokens}",
+                (Goal(1, "torch"),),
+                lambda k=kind, v=values, f=formula, t=tokens: gated(f"{k}_and_mul", v, f, t),
+            )
+        for kind in ("gelu", "silu"):
+            yield Row(f"F.{kind} bf16 T={tokens}", (Goal(1, "torch"),), lambda k=kind, t=tokens: activation(k, t))
     yield Row("SwiGLU bf16 T=1", (Goal(2, "torch"),), lambda: swiglu(1))
     yield Row("SwiGLU bf16 T=2048", (Goal(8, "torch"),), lambda: swiglu(2048))

@@ -20,8 +20,12 @@ MUDNN_INLINE Vec zero() { return {_mm512_setzero_ps()}; }
 MUDNN_INLINE Vec widen_bf16(__m256i bits) {
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
 }
-// By integer arithmetic: the instruction for it would flush subnormal numbers.
+// The instruction for it flushes subnormal numbers; with one of these among them, by integer arithmetic.
 MUDNN_INLINE __m256i narrow_bf16(__m512 v) {
+  constexpr int kSubnormal = 0x20;
+  if (__builtin_expect(_mm512_fpclass_ps_mask(v, kSubnormal) == 0, 1)) {
+    return reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v));
+  }
   const __m512i bits = _mm512_castps_si512(v);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
   const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
