@@ -130,6 +130,42 @@ def activation(name: str, tokens: int) -> Case:
     )
 
 
+def rotate_half(x: torch.Tensor) -> torch.Tensor:
+    half = x.shape[-1] // 2
+    return torch.cat((-x[..., half:], x[..., :half]), dim=-1)
+
+
+def rope(tokens: int) -> Case:
+    """32 query and 8 key heads of 128, as models have them behind their projections."""
+    q, k = (rand(1, tokens, heads, 128, seed=heads).transpose(1, 2) for heads in (32, 8))
+    cos, sin = (rand(1, tokens, 128, seed=seed) for seed in (1, 2))
+    device = [t.to("musa") for t in (q, k, cos, sin)]
+
+    def hf() -> tuple[torch.Tensor, torch.Tensor]:
+        c, s = cos.unsqueeze(1), sin.unsqueeze(1)
+        return (q * c) + (rotate_half(q) * s), (k * c) + (rotate_half(k) * s)
+
+    return Case(
+        musa=lambda: torch.ops.musa.rotary_embedding(*device),
+        rivals={"hf": hf},
+        bytes=2 * (q.nbytes + k.nbytes) + cos.nbytes + sin.nbytes,
+        calls=max(1, 2048 // tokens),
+    )
+
+
+def paged_rope(tokens: int) -> Case:
+    """In place by positions, as engines do it; the rival is the text of the other form."""
+    case = rope(tokens)
+    q, k = (rand(tokens, heads * 128, seed=heads).to("musa") for heads in (32, 8))
+    cache, positions = rand(4096, 128, seed=1).to("musa"), torch.arange(tokens, device="musa")
+    return Case(
+        musa=lambda: torch.ops.musa.rotary_embedding_(positions, q, k, 128, cache),
+        rivals=case.rivals,
+        bytes=case.bytes,
+        calls=case.calls,
+    )
+
+
 def rows() -> Iterator[Row]:
     yield Row("residual + RMSNorm bf16 T=1", (Goal(4, "hf"),), lambda: add_rms_norm(1))
     yield Row("residual + RMSNorm bf16 T=2048", (Goal(25, "hf"),), lambda: add_rms_norm(2048))
@@ -141,6 +177,9 @@ def rows() -> Iterator[Row]:
     yield Row("gated RMSNorm 32 heads bf16 T=2048", (Goal(1, "hf"),), lambda: gated_rms_norm(2048))
     yield Row("QK-norm 32 + 8 heads bf16 T=1", (Goal(1, "hf"),), lambda: qk_norm(1))
     yield Row("QK-norm 32 + 8 heads bf16 T=2048", (Goal(1, "hf"),), lambda: qk_norm(2048))
+    for tokens in (1, 16, 2048):
+        yield Row(f"RoPE bf16 T={tokens}", (Goal(8, "hf"),), lambda t=tokens: rope(t))
+        yield Row(f"RoPE in place bf16 T={tokens}", (Goal(8, "hf"),), lambda t=tokens: paged_rope(t))
     for tokens in (1, 2048):
         for kind, values, formula in (("gelu", (), gelu_and_mul), ("situ", (4.0, 25.0), situ_and_mul)):
             yield Row(
