@@ -24,13 +24,15 @@ TORCH_INCLUDE = re.compile(r"(ATen|c10|torch|caffe2|pybind11)/")
 PYTHON_ROOMS = {
     "_autoload": {"_register", "_real_package"},
     "_real_package": set(),
-    "_register": {"_C", "_build_info", "_real_package", "musa", "distributed", "compile", "ao"},
+    "_imports": set(),
+    "_register": {"_C", "_build_info", "_real_package", "musa", "distributed", "compile", "ao", "adapters"},
     "musa": {"_C"},
     "distributed": {"_C", "musa"},
     "inference": set(),
     "serve": {"inference"},
     "simulate": {"_C", "musa"},
-    "compile": {"_C", "musa"},
+    "compile": {"_C", "_imports", "musa"},
+    "adapters": {"_C", "_imports"},
     "ao": set(),
     "compat": {"musa", "distributed", "compile", "ao", "_real_package", "collect_env"},
 }

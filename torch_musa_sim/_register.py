@@ -27,7 +27,7 @@ def register() -> None:
     _C._register()
     atexit.register(_C._settle_autograd_threads)  # or a clean script could end with an abort
     torch.utils.rename_privateuse1_backend("musa")
-    from torch_musa_sim import ao, compile, musa
+    from torch_musa_sim import adapters, ao, compile, musa
     from torch_musa_sim.musa import fused_optimizers, peer
 
     fused_optimizers.define()
@@ -43,6 +43,7 @@ def register() -> None:
     musa.set_attributes()
     musa.profiler.set_profiler_attributes()
     compile.install()
+    adapters.install()
     ao.register_intrinsic_modules()
     peer.follow_if_asked()
     torch.version.musa = str(_C._runtime_version())  # type: ignore[attr-defined]

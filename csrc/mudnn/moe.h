@@ -1,11 +1,18 @@
 // Work of a mixture of experts: out = sum over the chosen experts of weight * down(activation(gate x) * up x).
 #pragma once
 
-#include "mudnn/activation.h"
+#include "mudnn/glu.h"
 #include "mudnn/parallel.h"
 #include "mudnn/types.h"
 
 namespace mudnn {
+
+/// What stands between the two products: activation(gate) * up, or situ of both.
+struct Gating {
+  Activation activation = Activation::kSilu;
+  float situ_beta = 4;
+  float situ_linear_beta = 25;
+};
 
 /// All operands contiguous, of `dtype` where nothing else is said.
 struct MoeProblem {

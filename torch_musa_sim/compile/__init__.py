@@ -6,7 +6,7 @@ Importing this package loads neither Dynamo nor Inductor; `install` only leaves 
 import sys
 from types import ModuleType
 
-from torch_musa_sim.compile._imports import when_imported
+from torch_musa_sim._imports import when_imported
 
 
 def _on_device_interface(module: ModuleType) -> None:

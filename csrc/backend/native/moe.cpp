@@ -26,7 +26,7 @@ using Optional = std::optional<at::Tensor>;
 
 mudnn::Activation activation_of(c10::string_view name) {
   if (name == "silu") return mudnn::Activation::kSilu;
-  if (name == "gelu") return mudnn::Activation::kGelu;
+  if (name == "gelu") return mudnn::Activation::kGeluErf;
   if (name == "gelu_tanh") return mudnn::Activation::kGeluTanh;
   if (name == "situ") return mudnn::Activation::kSitu;
   TORCH_CHECK_VALUE(false, "fused_moe: activation is 'silu', 'gelu', 'gelu_tanh' or 'situ', got '", name, "'");
@@ -88,7 +88,7 @@ at::Tensor gated(const at::Tensor& gate_up, c10::string_view activation, double 
   const at::Tensor gate = gate_up.narrow(-1, 0, inner);
   const at::Tensor up = gate_up.narrow(-1, inner, inner);
   switch (activation_of(activation)) {
-    case mudnn::Activation::kGelu:
+    case mudnn::Activation::kGeluErf:
       return at::gelu(gate) * up;
     case mudnn::Activation::kGeluTanh:
       return at::gelu(gate, "tanh") * up;

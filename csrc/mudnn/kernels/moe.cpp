@@ -1,7 +1,7 @@
 #include "mudnn/moe.h"
 
-#include "mudnn/kernels/activation.h"
 #include "mudnn/kernels/dtypes.h"
+#include "mudnn/kernels/gating.h"
 #include "mudnn/kernels/gemm_dot.h"
 #include "mudnn/scratch.h"
 
@@ -50,7 +50,7 @@ void expand_columns(const MoeWork& work, const MoeExpert& expert, int64_t begin,
       T* to = static_cast<T*>(expert.activated) + row * inner + first;
       for_activation(work.gating.activation, [&]<Activation kActivation>() {
         for_vectors(least(columns, inner - first), [&](int64_t i, int count) {
-          const Vec v = gated<kActivation>(
+          const Vec v = gated<kActivation, sizeof(T) == 2>(
               work.gating, load_up_to(parts[2 * part] + i, count), load_up_to(parts[2 * part + 1] + i, count));
           store_up_to(to + i, v, count);
         });

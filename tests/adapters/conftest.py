@@ -1,0 +1,3 @@
+import pytest
+
+pytest.importorskip("transformers", reason="pip install 'torch_musa_sim[hf]'")

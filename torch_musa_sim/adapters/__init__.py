@@ -1,0 +1,29 @@
+"""What libraries of models are taught about musa when they are imported. Importing this package loads none of them."""
+
+import sys
+from types import ModuleType
+
+from torch_musa_sim import _C
+from torch_musa_sim._imports import when_imported
+
+_EXPERTS = "transformers.integrations.moe"
+
+
+def _on_experts(_: ModuleType) -> None:
+    from torch_musa_sim.adapters import experts
+
+    if _EXPERTS in sys.modules:
+        experts.install(sys.modules[_EXPERTS])
+
+
+def install() -> None:
+    """Leaves word with Python's import system, unless TORCH_MUSA_SIM_TRANSFORMERS=0. To be called once."""
+    if next(entry["value"] for entry in _C._settings() if entry["name"] == "TORCH_MUSA_SIM_TRANSFORMERS") == "0":
+        return
+    # Twice, as torch may be imported in the middle of the first: by then the second, which imports both, has not begun.
+    for name in (_EXPERTS, "transformers.modeling_utils"):
+        module = sys.modules.get(name)
+        if module is None:
+            when_imported(name, _on_experts)
+        elif not getattr(module.__spec__, "_initializing", False):
+            _on_experts(module)
