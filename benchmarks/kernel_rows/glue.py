@@ -29,7 +29,7 @@ def add_rms_norm(tokens: int) -> Case:
         return hf_rms_norm(total, weight), total
 
     return Case(
-        musa=lambda: torch.ops.musa.add_rms_norm(*device),
+        musa=lambda: torch.ops.musa.add_rms_norm.default(*device),
         rivals={"hf": hf},
         bytes=4 * x.nbytes,
         calls=max(1, 2048 // tokens),
@@ -138,7 +138,7 @@ def rotate_half(x: torch.Tensor) -> torch.Tensor:
 def rope(tokens: int) -> Case:
     """32 query and 8 key heads of 128, as models have them behind their projections."""
     q, k = (rand(1, tokens, heads, 128, seed=heads).transpose(1, 2) for heads in (32, 8))
-    cos, sin = (rand(1, tokens, 128, seed=seed) for seed in (1, 2))
+    cos, sin = (f(rand(1, tokens, 128, seed=1)) for f in (torch.cos, torch.sin))
     device = [t.to("musa") for t in (q, k, cos, sin)]
 
     def hf() -> tuple[torch.Tensor, torch.Tensor]:
@@ -146,7 +146,7 @@ def rope(tokens: int) -> Case:
         return (q * c) + (rotate_half(q) * s), (k * c) + (rotate_half(k) * s)
 
     return Case(
-        musa=lambda: torch.ops.musa.rotary_embedding(*device),
+        musa=lambda: torch.ops.musa.rotary_embedding.default(*device),
         rivals={"hf": hf},
         bytes=2 * (q.nbytes + k.nbytes) + cos.nbytes + sin.nbytes,
         calls=max(1, 2048 // tokens),
@@ -157,9 +157,10 @@ def paged_rope(tokens: int) -> Case:
     """In place by positions, as engines do it; the rival is the text of the other form."""
     case = rope(tokens)
     q, k = (rand(tokens, heads * 128, seed=heads).to("musa") for heads in (32, 8))
-    cache, positions = rand(4096, 128, seed=1).to("musa"), torch.arange(tokens, device="musa")
+    angle = rand(4096, 64, seed=1)
+    cache, positions = torch.cat([angle.cos(), angle.sin()], -1).to("musa"), torch.arange(tokens, device="musa")
     return Case(
-        musa=lambda: torch.ops.musa.rotary_embedding_(positions, q, k, 128, cache),
+        musa=lambda: torch.ops.musa.rotary_embedding_.default(positions, q, k, 128, cache),
         rivals=case.rivals,
         bytes=case.bytes,
         calls=case.calls,

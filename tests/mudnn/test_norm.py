@@ -54,7 +54,11 @@ def norm(name: str) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torc
 def test_values_are_as_accurate_as_pytorchs(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:
     tensors = random_tensors(shape, shape[-1:], shape[-1:], dtype=dtype)
     got = norm(name)(*[tensor.to("musa") for tensor in tensors])
-    assert_as_accurate(got, norm(name)(*tensors), norm(name)(*[tensor.double() for tensor in tensors]))
+    exact = norm(name)(*[tensor.double() for tensor in tensors])
+    if got.numel() < 64:  # so few that PyTorch may be exact by chance
+        torch.testing.assert_close(got.cpu().double(), exact, rtol=8 * torch.finfo(dtype).eps, atol=1e-5)
+    else:
+        assert_as_accurate(got, norm(name)(*tensors), exact)
 
 
 @pytest.mark.parametrize("shape", [(1, 1 << 18), (6, 70000)])
