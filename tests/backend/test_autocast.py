@@ -14,8 +14,6 @@ LOW = [torch.bfloat16, torch.float16]
 # Registered for CUDA's own library only; no other device has these operators.
 CUDA_ONLY = {"cudnn_convolution", "cudnn_convolution_transpose"}
 REFUSED = {"binary_cross_entropy"}
-# CUDA's own name for fused attention; musa refuses it inside of autocast as outside.
-NOT_OFFERED = {"_scaled_dot_product_flash_attention"}
 
 
 def floats(*shape: int) -> torch.Tensor:
@@ -190,6 +188,7 @@ def place(value: Any, dtypes: Callable[[], torch.dtype]) -> Any:
 
 def results(value: Any) -> list[torch.Tensor]:
     flat = value if isinstance(value, (tuple, list)) else [value]
+    flat = flat[:1] if len(flat) == 9 else flat  # fused attention: the others tell of its state
     return [t for t in flat if isinstance(t, torch.Tensor) and t.is_floating_point()]
 
 
@@ -202,10 +201,6 @@ def cast_to(value: Any, dtype: torch.dtype) -> Any:
 def expect_cast(name: str, given: Callable[[], torch.dtype], cast: torch.dtype, low: torch.dtype) -> None:
     """Under autocast the operator gives what it gives outside of it for the same arguments cast to `cast`."""
     op, args = overload(name), place(ALL[name], given)
-    if name in NOT_OFFERED:
-        with torch.autocast(DEVICE, dtype=low), pytest.raises(RuntimeError):
-            op(*args)
-        return
     wanted = op(*cast_to(args, cast))
     with torch.autocast(DEVICE, dtype=low):
         got = op(*args)

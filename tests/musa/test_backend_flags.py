@@ -173,7 +173,8 @@ def test_musa_s_functions():
     params = musa.SDPAParams(query, query, query, None, 0.0, False, False)
     assert musa.is_flash_attention_available()
     assert musa.can_use_flash_attention(params)
-    assert not musa.can_use_efficient_attention(params)
+    assert musa.can_use_efficient_attention(params)
+    assert not musa.can_use_cudnn_attention(params)
     musa.enable_flash_sdp(False)
     try:
         assert not musa.flash_sdp_enabled()

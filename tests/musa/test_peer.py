@@ -25,7 +25,7 @@ def tables():
         # From the list of what torch registers for CUDA and torch_musa 2.7.1 doesn't.
         ("_int_mm", "missing", ()),
         ("_weight_int8pack_mm", "missing", ()),
-        ("_scaled_dot_product_flash_attention", "missing", ()),
+        ("_scaled_dot_product_cudnn_attention", "missing", ()),
         ("_efficient_attention_forward", "missing", ()),
         ("_logcumsumexp", "missing", ()),
         ("_scaled_grouped_mm", "missing", ()),

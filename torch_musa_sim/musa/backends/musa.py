@@ -22,6 +22,7 @@ from torch.backends.cuda import (
     mem_efficient_sdp_enabled,
     sdp_kernel,
 )
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 __all__ = [
     "SDPAParams",
@@ -55,12 +56,8 @@ def is_flash_attention_available() -> bool:
     return True
 
 
-def can_use_flash_attention(params: SDPAParams, debug: bool = False) -> bool:
-    """Whether scaled_dot_product_attention would take its flash kernel for these arguments, all of musa.
-
-    debug: accepted for CUDA's signature; the reasons are those of the documentation of scaled_dot_product_attention.
-    """
-    chosen = torch._fused_sdp_choice(
+def _choice(params: SDPAParams) -> int:
+    return torch._fused_sdp_choice(
         params.query,
         params.key,
         params.value,
@@ -69,14 +66,24 @@ def can_use_flash_attention(params: SDPAParams, debug: bool = False) -> bool:
         params.is_causal,
         enable_gqa=params.enable_gqa,
     )
-    return chosen == int(torch.nn.attention.SDPBackend.FLASH_ATTENTION.value)
+
+
+def can_use_flash_attention(params: SDPAParams, debug: bool = False) -> bool:
+    """Whether scaled_dot_product_attention would take its flash kernel for these arguments, all of musa.
+
+    debug: accepted for CUDA's signature; the reasons are those of the documentation of scaled_dot_product_attention.
+    """
+    return _choice(params) == int(SDPBackend.FLASH_ATTENTION.value)
 
 
 def can_use_efficient_attention(params: SDPAParams, debug: bool = False) -> bool:
-    """False: musa has a flash and a plain kernel."""
-    return False
+    """Whether its memory-efficient kernel takes these arguments: those that flash takes, and masks without gradient."""
+    if not mem_efficient_sdp_enabled():
+        return False
+    with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
+        return _choice(params) == int(SDPBackend.EFFICIENT_ATTENTION.value)
 
 
 def can_use_cudnn_attention(params: SDPAParams, debug: bool = False) -> bool:
-    """False: musa has a flash and a plain kernel."""
+    """False: musa has a flash, a memory-efficient and a plain kernel."""
     return False

@@ -1,0 +1,129 @@
+// Attention: PyTorch's flash attention for the CPU, and what the device's own attention operators run.
+#include "backend/native/attention.h"
+
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/empty.h>
+
+#include <cmath>
+
+#include "backend/native/kernels.h"
+#include "backend/native/tensors.h"
+#include "mudnn/attention.h"
+
+namespace musa {
+namespace {
+
+std::optional<mudnn::AttentionMask::Kind> mask_kind(c10::ScalarType type) {
+  using Kind = mudnn::AttentionMask::Kind;
+  switch (type) {
+    case c10::ScalarType::Bool:
+      return Kind::kBool;
+    case c10::ScalarType::Float:
+      return Kind::kFloat32;
+    case c10::ScalarType::BFloat16:
+      return Kind::kBfloat16;
+    case c10::ScalarType::Half:
+      return Kind::kFloat16;
+    default:
+      return std::nullopt;
+  }
+}
+
+at::Tensor with_contiguous_rows(const at::Tensor& x) { return x.stride(-1) == 1 ? x : x.contiguous(); }
+
+mudnn::AttentionRows rows_of(const at::Tensor& x) {
+  return {.data = x.const_data_ptr(), .batch = x.stride(0), .head = x.stride(1), .row = x.stride(2)};
+}
+
+mudnn::AttentionMask mask_of(const at::Tensor& given, const at::Tensor& query, const at::Tensor& key) {
+  const at::Tensor mask = given.expand({query.size(0), query.size(1), query.size(2), key.size(2)});
+  return {
+      .kind = *mask_kind(mask.scalar_type()),
+      .data = mask.const_data_ptr(),
+      .batch = mask.stride(0),
+      .head = mask.stride(1),
+      .query = mask.stride(2),
+      .key = mask.stride(3)};
+}
+
+}  // namespace
+
+bool attention_fits(
+    const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const std::optional<at::Tensor>& mask) {
+  const c10::ScalarType type = query.scalar_type();
+  if (!mudnn_dtype(type).has_value() || key.scalar_type() != type || value.scalar_type() != type) {
+    return false;
+  }
+  if (query.dim() != 4 || key.dim() != 4 || value.dim() != 4 || query.size(3) == 0 || value.size(3) == 0) {
+    return false;
+  }
+  const bool sizes = key.size(0) == query.size(0) && value.size(0) == query.size(0) && key.size(1) > 0 &&
+      value.size(1) == key.size(1) && query.size(1) % key.size(1) == 0 && key.size(3) == query.size(3) &&
+      value.size(2) == key.size(2);
+  return sizes && (!mask.has_value() || !mask->defined() || mask_kind(mask->scalar_type()).has_value());
+}
+
+void run_attention(
+    const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const std::optional<at::Tensor>& mask,
+    bool is_causal, std::optional<double> scale, const at::Tensor& out, const at::Tensor& logsumexp) {
+  const at::Tensor q = with_contiguous_rows(query);
+  const at::Tensor k = with_contiguous_rows(key);
+  const at::Tensor v = with_contiguous_rows(value);
+  mudnn::AttentionProblem problem{
+      .dtype = *mudnn_dtype(query.scalar_type()),
+      .batches = q.size(0),
+      .heads = q.size(1),
+      .kv_heads = k.size(1),
+      .queries = q.size(2),
+      .keys = k.size(2),
+      .head_dim = q.size(3),
+      .value_dim = v.size(3),
+      .query = rows_of(q),
+      .key = rows_of(k),
+      .value = rows_of(v),
+      .out = out.mutable_data_ptr(),
+      .out_batch = out.stride(0),
+      .out_head = out.stride(1),
+      .out_row = out.stride(2),
+      .pages = {},
+      .scale = static_cast<float>(scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3))))),
+      .mask = {},
+      .blocks = {}};
+  if (logsumexp.defined()) {
+    problem.logsumexp = logsumexp.mutable_data_ptr<float>();
+    problem.logsumexp_batch = logsumexp.stride(0);
+    problem.logsumexp_head = logsumexp.stride(1);
+    problem.logsumexp_row = logsumexp.stride(2);
+  }
+  if (is_causal) {
+    problem.right = 0;
+  }
+  if (mask.has_value() && mask->defined()) {
+    problem.mask = mask_of(*mask, q, k);
+  }
+  mudnn::attention(problem, torch_threads());
+}
+
+namespace {
+
+std::tuple<at::Tensor, at::Tensor> flash_attention_for_cpu(
+    const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, double dropout_p, bool is_causal,
+    const std::optional<at::Tensor>& attn_mask, std::optional<double> scale) {
+  if (dropout_p != 0 || query.dim() != 4 || !attention_fits(query, key, value, attn_mask) ||
+      value.size(3) != query.size(3)) {
+    note_reference();
+    return at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p, is_causal, attn_mask, scale);
+  }
+  // The layouts of PyTorch's kernel.
+  at::Tensor out =
+      at::empty({query.size(0), query.size(2), query.size(1), query.size(3)}, query.options()).transpose(1, 2);
+  at::Tensor logsumexp =
+      at::empty({query.size(0), query.size(2), query.size(1)}, query.options().dtype(at::kFloat)).transpose(1, 2);
+  run_attention(query, key, value, attn_mask, is_causal, scale, out, logsumexp);
+  return {std::move(out), std::move(logsumexp)};
+}
+
+MUSA_NATIVE_KERNEL("aten::_scaled_dot_product_flash_attention_for_cpu", flash_attention_for_cpu);
+
+}  // namespace
+}  // namespace musa

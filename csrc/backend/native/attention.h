@@ -1,0 +1,21 @@
+// Attention on host tensors, for the operators of torch's that mean it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+namespace musa {
+
+/// Whether our kernel takes tensors of these dtypes and sizes; it takes query, key and value of any strides.
+bool attention_fits(
+    const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const std::optional<at::Tensor>& mask);
+
+/// query [B, H, M, E], key [B, Hkv, N, E], value [B, Hkv, N, Ev], `out` [B, H, M, Ev] and `logsumexp` [B, H, M] float32
+/// (undefined: none) of any strides but 1 in the last dimension of `out`. mask: expandable to [B, H, M, N], bool (true:
+/// attends) or floating.
+void run_attention(
+    const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const std::optional<at::Tensor>& mask,
+    bool is_causal, std::optional<double> scale, const at::Tensor& out, const at::Tensor& logsumexp);
+
+}  // namespace musa

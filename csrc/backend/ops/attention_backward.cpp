@@ -1,0 +1,191 @@
+// Gradients of the fused attention operators, and their own derivatives.
+#include <ATen/ops/_scaled_dot_product_attention_math.h>
+#include <ATen/ops/_scaled_dot_product_efficient_attention_backward.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/library.h>
+
+#include <cmath>
+
+#include "backend/bridge/flops.h"
+#include "backend/bridge/host_view.h"
+#include "backend/native/attention.h"
+#include "backend/ops/attention_mask.h"
+#include "backend/ops/devices.h"
+
+namespace musa {
+namespace {
+
+constexpr const char* kFlashBackward = "aten::_scaled_dot_product_flash_attention_backward";
+constexpr const char* kEfficientBackward = "aten::_scaled_dot_product_efficient_attention_backward";
+
+using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+
+at::Tensor widened(const at::Tensor& x, int64_t width) {
+  return x.size(3) == width ? x : at::constant_pad_nd(x, {0, width - x.size(3)});
+}
+
+/// On host tensors, by PyTorch's kernel for the CPU.
+Gradients run_reference(
+    const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+    const std::optional<at::Tensor>& mask, const at::Tensor& out, const at::Tensor& logsumexp, bool is_causal,
+    std::optional<double> scale) {
+  const int64_t width = std::max(q.size(3), v.size(3));
+  auto [grad_q, grad_k, grad_v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+      widened(grad_out, width), widened(q, width), widened(k, width), widened(v, width), widened(out, width),
+      logsumexp.transpose(1, 2).contiguous().transpose(1, 2), 0.0, is_causal, number_mask(mask, q),
+      scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3)))));
+  return {grad_q.narrow(3, 0, q.size(3)), grad_k.narrow(3, 0, q.size(3)), grad_v.narrow(3, 0, v.size(3))};
+}
+
+Gradients run_backward(
+    const char* op, const at::Tensor& grad_out, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+    const std::optional<at::Tensor>& mask, const at::Tensor& out, const at::Tensor& logsumexp, double dropout_p,
+    bool is_causal, std::optional<double> scale) {
+  TORCH_CHECK_NOT_IMPLEMENTED(dropout_p == 0, op, " on musa has no dropout, got dropout_p=", dropout_p);
+  CardScope scope(
+      common_device(
+          op,
+          {{"grad_out", grad_out},
+           {"query", query},
+           {"key", key},
+           {"value", value},
+           {"attn_bias", or_undefined(mask)},
+           {"out", out},
+           {"logsumexp", logsumexp}}),
+      op);
+  const at::Tensor q = scope.view(query);
+  const at::Tensor k = scope.view(key);
+  const at::Tensor v = scope.view(value);
+  const at::Tensor lse = scope.view(logsumexp).narrow(2, 0, q.size(2));
+  auto [grad_q, grad_k, grad_v] =
+      run_reference(scope.view(grad_out), q, k, v, scope.view(mask), scope.view(out), lse, is_causal, scale);
+  scope.set_cost(
+      attention_backward_flops(q.size(0), q.size(1), q.size(2), k.size(2), q.size(3), v.size(3), is_causal),
+      cost_dtype(q.scalar_type()));
+  return {scope.result(grad_q), scope.result(grad_k), scope.result(grad_v)};
+}
+
+Gradients flash_backward(
+    const at::Tensor& grad_out, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+    const at::Tensor& out, const at::Tensor& logsumexp, const at::Tensor& /*cum_seq_q*/,
+    const at::Tensor& /*cum_seq_k*/, int64_t /*max_q*/, int64_t /*max_k*/, double dropout_p, bool is_causal,
+    const at::Tensor& /*philox_seed*/, const at::Tensor& /*philox_offset*/, std::optional<double> scale) {
+  return run_backward(
+      kFlashBackward, grad_out, query, key, value, std::nullopt, out, logsumexp, dropout_p, is_causal, scale);
+}
+
+using BiasedGradients = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+
+BiasedGradients efficient_backward(
+    const at::Tensor& grad_out, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+    const at::Tensor& attn_bias, const at::Tensor& out, const at::Tensor& logsumexp, const at::Tensor& /*philox_seed*/,
+    const at::Tensor& /*philox_offset*/, double dropout_p, std::array<bool, 4> grad_input_mask, bool is_causal,
+    std::optional<double> scale) {
+  if (!grad_out.defined()) {
+    return {};
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !(grad_input_mask[3] && attn_bias.defined()),
+      "_scaled_dot_product_efficient_attention on musa has no gradient of attn_bias; "
+      "use torch.nn.functional.scaled_dot_product_attention, which has");
+  const std::optional<at::Tensor> mask = attn_bias.defined() ? std::make_optional(attn_bias) : std::nullopt;
+  auto [grad_q, grad_k, grad_v] =
+      run_backward(kEfficientBackward, grad_out, query, key, value, mask, out, logsumexp, dropout_p, is_causal, scale);
+  return {std::move(grad_q), std::move(grad_k), std::move(grad_v), at::Tensor()};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> fused_attention_backward(
+    const at::Tensor& grad_out, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+    const at::Tensor& attn_bias, std::array<bool, 4> grad_input_mask, const at::Tensor& out,
+    const at::Tensor& logsumexp, const at::Tensor& /*cum_seq_q*/, const at::Tensor& /*cum_seq_k*/, int64_t /*max_q*/,
+    int64_t /*max_k*/, double dropout_p, bool is_causal, const at::Tensor& /*philox_seed*/,
+    const at::Tensor& /*philox_offset*/, std::optional<double> scale) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !(grad_input_mask[3] && attn_bias.defined()),
+      "_scaled_dot_product_fused_attention_overrideable on musa has no gradient of attn_bias; "
+      "use torch.nn.functional.scaled_dot_product_attention, which has");
+  const std::optional<at::Tensor> mask = attn_bias.defined() ? std::make_optional(attn_bias) : std::nullopt;
+  auto [grad_query, grad_key, grad_value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+      grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, mask, scale);
+  return {std::move(grad_query), std::move(grad_key), std::move(grad_value), at::Tensor()};
+}
+
+/// Gradients that can be differentiated again: those of the math path.
+Gradients differentiable_gradients(
+    const at::Tensor& grad_out, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+    const std::optional<at::Tensor>& mask, double dropout_p, bool is_causal, std::optional<double> scale) {
+  // Aliases, as one tensor may be given for several arguments.
+  const at::Tensor q = query.view_as(query);
+  const at::Tensor k = key.view_as(key);
+  const at::Tensor v = value.view_as(value);
+  const at::Tensor out = std::get<0>(at::_scaled_dot_product_attention_math(
+      q, k, v, number_mask(mask, q), dropout_p, is_causal, std::nullopt, scale,
+      /*enable_gqa=*/q.sym_size(1) != k.sym_size(1)));
+  torch::autograd::variable_list inputs;
+  for (const at::Tensor* input : {&q, &k, &v}) {
+    if (input->requires_grad()) {
+      inputs.push_back(*input);
+    }
+  }
+  const torch::autograd::variable_list found = torch::autograd::grad(
+      {out}, inputs, {grad_out}, /*retain_graph=*/true, /*create_graph=*/true, /*allow_unused=*/false);
+  size_t next = 0;
+  const auto take = [&](const at::Tensor& input) { return input.requires_grad() ? found[next++] : at::Tensor(); };
+  at::Tensor grad_q = take(q);
+  at::Tensor grad_k = take(k);
+  at::Tensor grad_v = take(v);
+  return {std::move(grad_q), std::move(grad_k), std::move(grad_v)};
+}
+
+bool differentiates(
+    const at::Tensor& grad_out, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
+  return at::GradMode::is_enabled() && grad_out.defined() &&
+      (query.requires_grad() || key.requires_grad() || value.requires_grad());
+}
+
+Gradients flash_backward_autograd(
+    const at::Tensor& grad_out, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+    const at::Tensor& out, const at::Tensor& logsumexp, const at::Tensor& cum_seq_q, const at::Tensor& cum_seq_k,
+    c10::SymInt max_q, c10::SymInt max_k, double dropout_p, bool is_causal, const at::Tensor& philox_seed,
+    const at::Tensor& philox_offset, std::optional<double> scale) {
+  if (differentiates(grad_out, query, key, value)) {
+    return differentiable_gradients(grad_out, query, key, value, std::nullopt, dropout_p, is_causal, scale);
+  }
+  const at::AutoDispatchBelowADInplaceOrView below;
+  return at::_scaled_dot_product_flash_attention_backward_symint(
+      grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k, std::move(max_q), std::move(max_k), dropout_p,
+      is_causal, philox_seed, philox_offset, scale);
+}
+
+BiasedGradients efficient_backward_autograd(
+    const at::Tensor& grad_out, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+    const at::Tensor& attn_bias, const at::Tensor& out, const at::Tensor& logsumexp, const at::Tensor& philox_seed,
+    const at::Tensor& philox_offset, double dropout_p, std::array<bool, 4> grad_input_mask, bool is_causal,
+    std::optional<double> scale) {
+  if (differentiates(grad_out, query, key, value)) {
+    const std::optional<at::Tensor> mask = attn_bias.defined() ? std::make_optional(attn_bias) : std::nullopt;
+    auto [grad_q, grad_k, grad_v] =
+        differentiable_gradients(grad_out, query, key, value, mask, dropout_p, is_causal, scale);
+    return {std::move(grad_q), std::move(grad_k), std::move(grad_v), at::Tensor()};
+  }
+  const at::AutoDispatchBelowADInplaceOrView below;
+  return at::_scaled_dot_product_efficient_attention_backward(
+      grad_out, query, key, value, attn_bias, out, logsumexp, philox_seed, philox_offset, dropout_p, grad_input_mask,
+      is_causal, scale);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("_scaled_dot_product_flash_attention_backward", TORCH_FN(flash_backward));
+  library.impl("_scaled_dot_product_efficient_attention_backward", TORCH_FN(efficient_backward));
+  library.impl("_scaled_dot_product_fused_attention_overrideable_backward", TORCH_FN(fused_attention_backward));
+}
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, library) {
+  library.impl("_scaled_dot_product_flash_attention_backward", TORCH_FN(flash_backward_autograd));
+  library.impl("_scaled_dot_product_efficient_attention_backward", TORCH_FN(efficient_backward_autograd));
+}
+
+}  // namespace
+}  // namespace musa
