@@ -110,6 +110,10 @@ def upcast_reference(check: Check, dtype: torch.dtype) -> Outcome:
     return Outcome(narrow(result.value), result.error)
 
 
+# Their results have CUDA's strides, which aren't the CPU's.
+LAID_OUT_AS_ON_CUDA = {"nn.functional.scaled_dot_product_attention"}
+
+
 def check_samples(
     name: str,
     op_name: str,
@@ -126,7 +130,7 @@ def check_samples(
     """
     failures = []
     for index, check in enumerate(itertools.islice(checks, limit)):
-        found = _check_one(name, op_name, dtype, check, strides, upcast)
+        found = _check_one(name, op_name, dtype, check, strides and op_name not in LAID_OUT_AS_ON_CUDA, upcast)
         if found:
             failures.append(f"sample {index}: {found}")
     expected = EXPECTED_FAILURES.get((name, op_name))
