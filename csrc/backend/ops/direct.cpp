@@ -11,6 +11,7 @@
 
 #include "backend/bridge/flops.h"
 #include "backend/bridge/frame.h"
+#include "backend/native/mm.h"
 #include "backend/native/norm.h"
 
 namespace musa {
@@ -74,7 +75,7 @@ at::Tensor binary(const Plan& plan, const at::Tensor& self, const at::Tensor& ot
 at::Tensor mm(const at::Tensor& self, const at::Tensor& mat2) {
   static const Plan& plan = plan_of("aten::mm", "");
   return binary(plan, self, mat2, [](Frame& frame, const at::Tensor& a, const at::Tensor& b) {
-    at::Tensor result = at::cpu::mm(a, b);
+    at::Tensor result = plan.native != nullptr ? counted(plan, [&] { return mm_on_host(a, b); }) : at::cpu::mm(a, b);
     frame.add_flops(mm_flops(a.size(0), b.size(1), a.size(1)));
     return result;
   });

@@ -14,12 +14,13 @@ constexpr int kDotStreams = 4;
 /// Rows of the left operand in registers at a time, and at most in a call.
 constexpr int kDotBlock = MUDNN_LEVEL == 2 ? 6 : 2;
 constexpr int kDotRows = 32;
-/// Depth for which blocks of rows take turns, so that the matrix is read from memory once.
-constexpr int64_t kDotDepth = 1024;
-
 /// Numbers in one step along the depth.
 template <class T>
 constexpr int kDotStep = Vec::kLanes * Packing<T>::kDepth;
+/// Depth that is summed at a time, before it is added to what was summed before (long chains of additions lose digits;
+/// narrow vectors have longer ones) and before the next block of rows takes its turn at the same part of the matrix.
+template <class T>
+constexpr int64_t kDotDepth = kDotStep<T> * (MUDNN_LEVEL == 2 ? 32 : 16);
 
 template <class T>
 MUDNN_INLINE Vec dot_load(const T* p) {
@@ -69,7 +70,7 @@ MUDNN_INLINE void dot_block(
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 4
     for (int j = 0; j < kDotStreams; ++j) {
-      sum[i][j] = add ? sums[i * kDotStreams + j] : zero();
+      sum[i][j] = zero();
     }
   }
   const T* b0 = right[0];
@@ -112,7 +113,8 @@ MUDNN_INLINE void dot_block(
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 4
     for (int j = 0; j < kDotStreams; ++j) {
-      sums[i * kDotStreams + j] = sum[i][j];
+      Vec& total = sums[i * kDotStreams + j];
+      total = add ? total + sum[i][j] : sum[i][j];
     }
   }
 }
@@ -146,18 +148,16 @@ __attribute__((noinline)) void dot_rows(
     int64_t out_stride) {
   Vec sums[kDotRows * kDotStreams];
   const int blocks = (rows + kDotBlock - 1) / kDotBlock;
-  // One block reads the matrix once in any case.
-  const int64_t turn = blocks == 1 ? (depth > 0 ? depth : 1) : kDotDepth;
   int64_t k = 0;
   do {
-    const int64_t part = depth - k < turn ? depth - k : turn;
+    const int64_t part = depth - k < kDotDepth<T> ? depth - k : kDotDepth<T>;
     const T* const at[kDotStreams] = {right[0] + k, right[1] + k, right[2] + k, right[3] + k};
     // Blocks of nearly equal size: 16 rows as 6, 5, 5.
     for (int block = 0, row = 0; block < blocks; ++block) {
       const int here = (rows - row) / (blocks - block) + ((rows - row) % (blocks - block) != 0);
       dot_block_of(
           here, left + row * left_stride + k, left_stride, at, part, sums + row * kDotStreams, k > 0,
-          block == 0 ? kDotDepth : 0);
+          block == 0 ? kDotDepth<T> : 0);
       row += here;
     }
     k += part;

@@ -14,10 +14,13 @@ constexpr int kTileRows = 6;
 #endif
 constexpr int kTileColumns = 2 * Vec::kLanes;
 
-/// Depth that is summed in registers before it is added to what is there: fixed, as the sum depends on it. A panel of
-/// the right operand of this depth fits into half of the first cache.
+/// Depth that is summed in registers before it is added to what is there: fixed, as the sum depends on it, and short,
+/// as long chains of additions lose digits (more so where multiply and add round separately). A panel of the right
+/// operand of this depth fits into half of the first cache.
 template <class T>
-constexpr int64_t kTileDepth = 256 * Packing<T>::kDepth;
+constexpr int64_t kTileDepth = Packing<T>::kDepth == 2 ? 512
+    : MUDNN_LEVEL == 0                                 ? 64
+                                                       : 128;
 
 MUDNN_INLINE Vec broadcast_unit(const float* p) { return splat(*p); }
 MUDNN_INLINE Vec load_unit(const float* p) { return load(p); }
