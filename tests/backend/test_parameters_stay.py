@@ -39,7 +39,7 @@ def test_an_older_optimizer_still_steps_the_model():
             model(torch.tensor([1, 2, 3], device=device)).square().sum().backward()
             optimizer.step()
         results.append(model.embed.weight.detach().cpu())
-    assert torch.equal(*results)
+    torch.testing.assert_close(*results)  # products round otherwise than the CPU's
 
 
 def test_gradients_move_with_their_parameters():

@@ -14,6 +14,9 @@ constexpr int kDotStreams = 4;
 /// Rows of the left operand in registers at a time, and at most in a call.
 constexpr int kDotBlock = MUDNN_LEVEL == 2 ? 6 : 2;
 constexpr int kDotRows = 32;
+/// How far ahead the matrix is fetched into the second cache, in numbers.
+constexpr int64_t kDotAhead = 512;
+
 /// Numbers in one step along the depth.
 template <class T>
 constexpr int kDotStep = Vec::kLanes * Packing<T>::kDepth;
@@ -81,10 +84,10 @@ MUDNN_INLINE void dot_block(
   for (; k + kDotStep<T> <= depth; k += kDotStep<T>) {
     const Vec b[kDotStreams] = {dot_load(b0 + k), dot_load(b1 + k), dot_load(b2 + k), dot_load(b3 + k)};
     if (ahead != 0) {
-      __builtin_prefetch(b0 + k + ahead);
-      __builtin_prefetch(b1 + k + ahead);
-      __builtin_prefetch(b2 + k + ahead);
-      __builtin_prefetch(b3 + k + ahead);
+      __builtin_prefetch(b0 + k + ahead, 0, 2);
+      __builtin_prefetch(b1 + k + ahead, 0, 2);
+      __builtin_prefetch(b2 + k + ahead, 0, 2);
+      __builtin_prefetch(b3 + k + ahead, 0, 2);
     }
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
@@ -157,7 +160,7 @@ __attribute__((noinline)) void dot_rows(
       const int here = (rows - row) / (blocks - block) + ((rows - row) % (blocks - block) != 0);
       dot_block_of(
           here, left + row * left_stride + k, left_stride, at, part, sums + row * kDotStreams, k > 0,
-          block == 0 ? kDotDepth<T> : 0);
+          block == 0 ? kDotAhead : 0);
       row += here;
     }
     k += part;

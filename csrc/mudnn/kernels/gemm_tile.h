@@ -15,10 +15,10 @@ constexpr int kTileRows = 6;
 constexpr int kTileColumns = 2 * Vec::kLanes;
 
 /// Depth that is summed in registers before it is added to what is there: fixed, as the sum depends on it, and short,
-/// as long chains of additions lose digits (more so where multiply and add round separately). A panel of the right
-/// operand of this depth fits into half of the first cache.
+/// as long chains of additions lose digits (more so where multiply and add round separately). In 16 bits it
+/// matters less: the result is rounded to them.
 template <class T>
-constexpr int64_t kTileDepth = Packing<T>::kDepth == 2 ? 512
+constexpr int64_t kTileDepth = Packing<T>::kDepth == 2 ? 768
     : MUDNN_LEVEL == 0                                 ? 64
                                                        : 128;
 
