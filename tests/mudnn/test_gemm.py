@@ -240,3 +240,30 @@ def test_counts_as_native(name: str) -> None:
     getattr(torch, name)(*[a] * (3 if "add" in name else 2))
     (entry,) = [op for op in torch.musa.op_statistics() if op.name == f"aten::{name}"]
     assert (entry.calls, entry.native_calls, entry.bridged) == (1, 1, False)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_out_dtype_keeps_the_sums_in_float32(dtype: torch.dtype) -> None:
+    a, b, bias = numbers(20, 70, dtype=dtype), numbers(70, 33, dtype=dtype), torch.randn(33)
+    wide, exact = a.float() @ b.float(), a.double() @ b.double()
+    x, y, z = a.to("musa"), b.to("musa"), bias.to("musa")
+    assert_as_accurate(torch.mm(x, y, out_dtype=torch.float32), wide, exact)
+    assert_as_accurate(torch.bmm(x[None], y[None], out_dtype=torch.float32)[0], wide, exact)
+    for added in (z, z.to(dtype)):
+        got = torch.addmm(added, x, y, out_dtype=torch.float32, beta=2, alpha=3)
+        batched = torch.baddbmm(added, x[None], y[None], out_dtype=torch.float32, beta=2, alpha=3)
+        host = added.cpu()
+        assert_as_accurate(got, 2 * host + 3 * wide, 2 * host.double() + 3 * exact)
+        assert torch.equal(batched[0], got)
+    out = torch.empty(33, 20, device="musa").T
+    assert torch.mm(x, y, out_dtype=torch.float32, out=out) is out
+    assert_as_accurate(out, wide, exact)
+    assert torch.equal(torch.mm(x, y, out_dtype=dtype), x @ y)
+
+
+def test_out_dtype_is_the_operands_or_wider() -> None:
+    x = torch.ones(2, 2, device="musa")
+    with pytest.raises(RuntimeError, match="float32 for float16 and bfloat16; got BFloat16 for Float"):
+        torch.mm(x, x, out_dtype=torch.bfloat16)
+    with pytest.raises(RuntimeError, match=r"\[m, k\] and \[k, n\], got \[2, 2\] and \[1, 2\]"):
+        torch.mm(x, x[:1], out_dtype=torch.float32)
