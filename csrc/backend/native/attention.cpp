@@ -65,7 +65,7 @@ bool attention_fits(
 
 void run_attention(
     const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const std::optional<at::Tensor>& mask,
-    bool is_causal, std::optional<double> scale, const at::Tensor& out, const at::Tensor& logsumexp) {
+    const AttentionExtras& extras, std::optional<double> scale, const at::Tensor& out, const at::Tensor& logsumexp) {
   const at::Tensor q = with_contiguous_rows(query);
   const at::Tensor k = with_contiguous_rows(key);
   const at::Tensor v = with_contiguous_rows(value);
@@ -87,6 +87,11 @@ void run_attention(
       .out_row = out.stride(2),
       .pages = {},
       .scale = static_cast<float>(scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3))))),
+      .softcap = static_cast<float>(extras.softcap),
+      .bottom_right = extras.align_end,
+      .left = extras.left,
+      .right = extras.right,
+      .global_keys = extras.global_keys,
       .mask = {},
       .blocks = {}};
   if (logsumexp.defined()) {
@@ -95,8 +100,18 @@ void run_attention(
     problem.logsumexp_head = logsumexp.stride(1);
     problem.logsumexp_row = logsumexp.stride(2);
   }
-  if (is_causal) {
-    problem.right = 0;
+  if (extras.sinks.defined()) {
+    problem.sinks = extras.sinks.const_data_ptr<float>();
+  }
+  if (extras.block_mask.defined()) {
+    const at::Tensor& blocks = extras.block_mask;
+    problem.blocks = {
+        .live = static_cast<const uint8_t*>(blocks.const_data_ptr()),
+        .batch = blocks.size(0) == 1 ? 0 : blocks.stride(0),
+        .head = blocks.size(1) == 1 ? 0 : blocks.stride(1),
+        .row = blocks.size(3),
+        .query_size = extras.block_queries,
+        .key_size = extras.block_keys};
   }
   if (mask.has_value() && mask->defined()) {
     problem.mask = mask_of(*mask, q, k);
@@ -119,7 +134,7 @@ std::tuple<at::Tensor, at::Tensor> flash_attention_for_cpu(
       at::empty({query.size(0), query.size(2), query.size(1), query.size(3)}, query.options()).transpose(1, 2);
   at::Tensor logsumexp =
       at::empty({query.size(0), query.size(2), query.size(1)}, query.options().dtype(at::kFloat)).transpose(1, 2);
-  run_attention(query, key, value, attn_mask, is_causal, scale, out, logsumexp);
+  run_attention(query, key, value, attn_mask, {.right = is_causal ? 0 : -1}, scale, out, logsumexp);
   return {std::move(out), std::move(logsumexp)};
 }
 

@@ -11,11 +11,24 @@ namespace musa {
 bool attention_fits(
     const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const std::optional<at::Tensor>& mask);
 
+/// What musa::attention has beyond a mask; undefined tensors: none.
+struct AttentionExtras {
+  int64_t left = -1;
+  int64_t right = -1;
+  int64_t global_keys = 0;
+  bool align_end = false;
+  double softcap = 0;
+  at::Tensor sinks = {};       // float32 [H], contiguous
+  at::Tensor block_mask = {};  // bool [B or 1, H or 1, rows, columns], contiguous
+  int64_t block_queries = 1;
+  int64_t block_keys = 1;
+};
+
 /// query [B, H, M, E], key [B, Hkv, N, E], value [B, Hkv, N, Ev], `out` [B, H, M, Ev] and `logsumexp` [B, H, M] float32
 /// (undefined: none) of any strides but 1 in the last dimension of `out`. mask: expandable to [B, H, M, N], bool (true:
 /// attends) or floating.
 void run_attention(
     const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const std::optional<at::Tensor>& mask,
-    bool is_causal, std::optional<double> scale, const at::Tensor& out, const at::Tensor& logsumexp);
+    const AttentionExtras& extras, std::optional<double> scale, const at::Tensor& out, const at::Tensor& logsumexp);
 
 }  // namespace musa

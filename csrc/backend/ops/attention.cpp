@@ -160,7 +160,7 @@ void run_forward(
     const std::optional<at::Tensor>& mask, bool is_causal, std::optional<double> scale, const at::Tensor& out,
     const at::Tensor& logsumexp) {
   if (attention_fits(q, k, v, mask) && native_enabled(op)) {
-    run_attention(q, k, v, mask, is_causal, scale, out, logsumexp);
+    run_attention(q, k, v, mask, {.right = is_causal ? 0 : -1}, scale, out, logsumexp);
   } else {
     run_reference(q, k, v, mask, is_causal, scale, out, logsumexp);
   }

@@ -9,7 +9,8 @@
 namespace mudnn {
 namespace {
 
-constexpr int64_t kRows = 60;
+constexpr int64_t kTile = 64;
+constexpr int64_t kRows = (kTile + kTileRows - 1) / kTileRows * kTileRows;
 constexpr int64_t kKeys = 128;
 
 /// Working memory of one thread: what is packed for one KV head, and the state of one tile.
@@ -194,7 +195,8 @@ template <class Kind, class T>
 void run_tile(
     Workspace<Kind>& w, const AttentionProblem& p, const Sequence& sequence, int64_t batch, int64_t head,
     int64_t first_query) {
-  const int64_t rows = at_most(kRows, sequence.queries - first_query);
+  using Item = typename Kind::Item;
+  const int64_t rows = at_most(kTile, sequence.queries - first_query);
   const int64_t padded_rows = round_up(rows, kTileRows);
   const int64_t kv_head = head / (p.heads / p.kv_heads);
   const float factor = softmax_factor(p);
@@ -213,22 +215,37 @@ void run_tile(
       static_cast<size_t>((padded_rows - rows) * weight_steps) * sizeof(*w.weights));
   const Visible first = visible_keys(p, sequence, first_query);
   const Visible last = visible_keys(p, sequence, first_query + rows - 1);
-  for (int64_t begin = 0; begin < last.high; begin += kKeys) {
-    int64_t end = at_most(begin + kKeys, last.high);
+  for (int64_t start = 0; start < last.high; start += kKeys) {
+    int64_t begin = start;
+    int64_t end = at_most(start + kKeys, last.high);
     if (end <= first.low) {
       end = at_most(end, last.global);
       if (end <= begin) {
         continue;
       }
     }
-    const Liveness live = liveness(p, batch, head, first_query, first_query + rows, begin, end);
+    const auto live_keys = [&](int64_t from, int64_t to) {
+      return liveness(p, batch, head, first_query, first_query + rows, from, to);
+    };
+    // Panels at the ends that no query of the tile sees.
+    while (begin + kPanel < end &&
+           ((begin + kPanel <= first.low && begin >= last.global) || !live_keys(begin, begin + kPanel).any)) {
+      begin += kPanel;
+    }
+    while (begin + kPanel < end && !live_keys(begin + (end - 1 - begin) / kPanel * kPanel, end).any) {
+      end = begin + (end - 1 - begin) / kPanel * kPanel;
+    }
+    const Liveness live = live_keys(begin, end);
     if (!live.any) {
       continue;
     }
-    const int64_t block = begin / kKeys;
+    const int64_t block = start / kKeys;
     pack_block<Kind, T>(w, p, sequence, batch, kv_head, block);
+    const int64_t skipped = begin - start;
+    const Item* keys = w.keys_of(block) + skipped * w.steps;
+    const Item* values = w.values_of(block) + skipped / Kind::kDepth * kPanel;
     const int64_t count = end - begin;
-    score_product<Kind>(padded_rows, count, w.queries, w.steps, w.keys_of(block), w.steps, w.scores, kKeys);
+    score_product<Kind>(padded_rows, count, w.queries, w.steps, keys, w.steps, w.scores, kKeys);
     const bool all = live.all && end <= first.high && (begin >= last.low || end <= first.global);
     const int64_t padded = round_up(count, Vec::kLanes);
     for (int64_t r = 0; r < rows; ++r) {
@@ -245,8 +262,8 @@ void run_tile(
       softmax_row(w, r, count, factor);
     }
     wide_product<Kind>(
-        padded_rows, p.value_dim, w.weights, weight_steps, w.values_of(block), weight_steps, steps_of<Kind>(count),
-        w.sums, w.columns, w.factors);
+        padded_rows, p.value_dim, w.weights, weight_steps, values, weight_steps, steps_of<Kind>(count), w.sums,
+        w.columns, w.factors);
   }
   for (int64_t r = 0; r < rows; ++r) {
     finish_row<Kind, T>(w, p, sequence, batch, head, r, first_query + r, factor);
@@ -263,7 +280,7 @@ void run_tiles(const AttentionProblem& p, int64_t tiles, int64_t begin, int64_t 
     const int64_t pair = task / tiles;
     const int64_t batch = pair / p.kv_heads;
     const Sequence sequence = sequence_of(p, batch);
-    const int64_t query = task % head_tiles * kRows;
+    const int64_t query = task % head_tiles * kTile;
     if (query >= sequence.queries) {
       continue;
     }
@@ -292,6 +309,6 @@ void run(const AttentionProblem& problem, int64_t tiles, int64_t begin, int64_t 
 
 }  // namespace
 
-MUDNN_TABLE(AttentionPrefillKernels, attention_prefill) = {kRows, run};
+MUDNN_TABLE(AttentionPrefillKernels, attention_prefill) = {kTile, run};
 
 }  // namespace mudnn
