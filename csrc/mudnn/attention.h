@@ -88,27 +88,6 @@ struct AttentionProblem {
 /// sees nothing gets zeros and a log-sum-exp of -infinity.
 void attention(const AttentionProblem& problem, const Parallel& parallel);
 
-/// Gradients. Those of K and V are sums over the query heads that share a KV head. No pages, sinks, soft cap or blocks.
-struct AttentionGradients {
-  const void* out_gradient;  // rows as those of out
-  int64_t out_gradient_batch;
-  int64_t out_gradient_head;
-  int64_t out_gradient_row;
-  void* query;
-  int64_t query_batch;
-  int64_t query_head;
-  int64_t query_row;
-  void* key;
-  int64_t key_batch;
-  int64_t key_head;
-  int64_t key_row;
-  void* value;
-  int64_t value_batch;
-  int64_t value_head;
-  int64_t value_row;
-};
-void attention_backward(const AttentionProblem& problem, const AttentionGradients& gradients, const Parallel& parallel);
-
 /// Work of tiles of queries: task = (batch * kv_heads + kv head) * tiles + tile of all rows of the group.
 struct AttentionPrefillKernels {
   int64_t tile_rows;
@@ -127,11 +106,6 @@ constexpr int64_t kDecodeRows = 16;
 struct AttentionDecodeKernels {
   void (*run)(const AttentionProblem& problem, const AttentionPartials& partials, int64_t begin, int64_t end);
   void (*merge)(const AttentionProblem& problem, const AttentionPartials& partials, int64_t begin, int64_t end);
-};
-
-/// Task = batch * kv_heads + kv head.
-struct AttentionBackwardKernels {
-  void (*run)(const AttentionProblem& problem, const AttentionGradients& gradients, int64_t begin, int64_t end);
 };
 
 }  // namespace mudnn

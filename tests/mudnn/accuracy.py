@@ -8,8 +8,9 @@ FACTOR = 1.5
 def assert_as_accurate(got: torch.Tensor, cpu: torch.Tensor, exact: torch.Tensor) -> None:
     """got: the kernel's result, any device. cpu: PyTorch's CPU result in the same dtype. exact: the float64 result.
 
-    Compares the largest and the root of the mean square of the errors, with a unit and half a unit in the last place of
-    the result's dtype on top (where PyTorch happens to hit the exact value). NaN and infinite values must be the same.
+    Compares the largest and the root of the mean square of the errors, with a unit and half a unit (of fewer than 64
+    numbers a whole one) in the last place of the result's dtype on top, where PyTorch happens to hit the exact value.
+    NaN and infinite values must be the same.
     """
     got = got.cpu()
     assert got.dtype == cpu.dtype
@@ -27,5 +28,5 @@ def assert_as_accurate(got: torch.Tensor, cpu: torch.Tensor, exact: torch.Tensor
     excess = ours - unit
     assert excess.max() <= FACTOR * theirs.max(), f"largest error {ours.max():.3g}, PyTorch's {theirs.max():.3g}"
     mean_square = ours.square().mean().sqrt()
-    allowed = FACTOR * theirs.square().mean().sqrt() + unit.square().mean().sqrt() / 2
+    allowed = FACTOR * theirs.square().mean().sqrt() + unit.square().mean().sqrt() / (2 if finite.sum() >= 64 else 1)
     assert mean_square <= allowed, f"root mean square error {mean_square:.3g}, allowed {allowed:.3g}"
