@@ -1,10 +1,10 @@
 // The host's instruction set and its limits.
-#include "backend/native/kernels.h"
 #include "backend/native/machine.h"
 
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "backend/native/kernels.h"
 #include "python/bindings.h"
 
 namespace py = pybind11;
