@@ -3,6 +3,7 @@
 import torch
 
 FACTOR = 1.5
+LARGEST_FACTOR = 3.0  # of a single number, where chance decides
 
 
 def assert_as_accurate(got: torch.Tensor, cpu: torch.Tensor, exact: torch.Tensor) -> None:
@@ -25,8 +26,8 @@ def assert_as_accurate(got: torch.Tensor, cpu: torch.Tensor, exact: torch.Tensor
     ours = (got[finite].double() - exact[finite]).abs()
     theirs = (cpu[finite].double() - exact[finite]).abs()
     unit = torch.finfo(got.dtype).eps * exact[finite].abs().clamp(min=torch.finfo(got.dtype).tiny)
-    excess = ours - unit
-    assert excess.max() <= FACTOR * theirs.max(), f"largest error {ours.max():.3g}, PyTorch's {theirs.max():.3g}"
+    largest = (ours - unit).max()
+    assert largest <= LARGEST_FACTOR * theirs.max(), f"largest error {ours.max():.3g}, PyTorch's {theirs.max():.3g}"
     mean_square = ours.square().mean().sqrt()
     allowed = FACTOR * theirs.square().mean().sqrt() + unit.square().mean().sqrt() / (2 if finite.sum() >= 64 else 1)
     assert mean_square <= allowed, f"root mean square error {mean_square:.3g}, allowed {allowed:.3g}"
