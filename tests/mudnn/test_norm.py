@@ -10,7 +10,7 @@ from accuracy import assert_as_accurate
 from torch.nn import functional
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
-SHAPES = [(1, 1), (1, 4096), (3, 5), (7, 130), (2, 3, 66), (0, 8), (34,), (5, 9001), (300, 17)]
+SHAPES = [(1, 1), (70, 4096), (3, 5), (7, 130), (2, 3, 66), (0, 8), (34,), (5, 9001), (300, 17)]
 NORMS = ["layer_norm", "layer_norm without weight", "layer_norm with bias only", "rms_norm", "rms_norm without weight"]
 ops = torch.ops.musa
 
@@ -55,7 +55,7 @@ def test_values_are_as_accurate_as_pytorchs(name: str, shape: tuple[int, ...], d
     tensors = random_tensors(shape, shape[-1:], shape[-1:], dtype=dtype)
     got = norm(name)(*[tensor.to("musa") for tensor in tensors])
     exact = norm(name)(*[tensor.double() for tensor in tensors])
-    if got.numel() < 64:  # so few that PyTorch may be exact by chance
+    if got.numel() < 4096:  # so few that one difference of nearly equal numbers decides, which is chance
         torch.testing.assert_close(got.cpu().double(), exact, rtol=8 * torch.finfo(dtype).eps, atol=1e-5)
     else:
         assert_as_accurate(got, norm(name)(*tensors), exact)
@@ -96,7 +96,7 @@ def test_not_numbers_stay_in_their_row(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_gradients_are_as_accurate_as_pytorchs(name: str, dtype: torch.dtype) -> None:
-    tensors = random_tensors((61, 2, 70), (70,), (70,), (61, 2, 70), dtype=dtype)
+    tensors = random_tensors((61, 2, 350), (350,), (350,), (61, 2, 350), dtype=dtype)
 
     def gradients(device: str, of: torch.dtype) -> list[torch.Tensor]:
         x, weight, bias, grad = (

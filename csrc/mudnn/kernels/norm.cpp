@@ -46,6 +46,13 @@ MUDNN_INLINE void store_statistic(Dtype dtype, void* to, int64_t row, double val
   }
 }
 
+/// The first lane.
+MUDNN_INLINE float first_lane(Vec v) {
+  float lanes[Vec::kLanes];
+  store(lanes, v);
+  return lanes[0];
+}
+
 template <class T, class W>
 MUDNN_INLINE void layer_norm_row(const NormProblem& problem, int64_t row) {
   const int64_t n = problem.columns;
@@ -54,11 +61,29 @@ MUDNN_INLINE void layer_norm_row(const NormProblem& problem, int64_t row) {
   const W* weight = static_cast<const W*>(problem.weight);
   const W* bias = static_cast<const W*>(problem.bias);
   const auto columns = static_cast<double>(n);
-  const double mean =
-      sum_over(n, [&](Vec sum, int64_t i, int count) { return sum + load_up_to(x + i, count); }) / columns;
+  // Sums of float32 are of distances from the first element: those of a row far from zero would lose digits.
+  const float first = sizeof(T) == 4 ? first_lane(load_part(x, 1)) : 0.0f;
+  const Vec shift = splat(first);
+  const double mean = static_cast<double>(first) +
+      sum_over(n, [&](Vec sum, int64_t i, int count) {
+        if constexpr (sizeof(T) == 4) {
+          return sum + (load_filled(x + i, count, shift) - shift);
+        } else {
+          return sum + load_up_to(x + i, count);
+        }
+      }) / columns;
   const Vec center = splat(static_cast<float>(mean));
+  // What float32 leaves of the mean: much in a row far from zero.
+  const Vec rest = splat(static_cast<float>(mean - static_cast<double>(static_cast<float>(mean))));
+  const auto distance_of = [&](Vec value) {
+    if constexpr (sizeof(T) == 4) {
+      return (value - center) - rest;
+    } else {
+      return value - center;
+    }
+  };
   const double squares = sum_over(n, [&](Vec sum, int64_t i, int count) {
-    const Vec distance = load_filled(x + i, count, center) - center;
+    const Vec distance = distance_of(load_filled(x + i, count, center));
     return fma(distance, distance, sum);
   });
   const double rstd = 1 / ::sqrt(squares / columns + problem.eps);
@@ -68,7 +93,7 @@ MUDNN_INLINE void layer_norm_row(const NormProblem& problem, int64_t row) {
   for_flag(weight != nullptr, [&](auto weighted) {
     for_flag(bias != nullptr, [&](auto biased) {
       for_vectors(n, [&](int64_t i, int count) {
-        Vec y = (load_up_to(x + i, count) - center) * scale;
+        Vec y = distance_of(load_up_to(x + i, count)) * scale;
         if constexpr (weighted.value && biased.value) {
           y = fma(y, load_up_to(weight + i, count), load_up_to(bias + i, count));
         } else if constexpr (weighted.value) {
