@@ -74,7 +74,9 @@ int64_t choose_attention(
     if (context.userEnabledFlashSDP() && !has_mask(attn_mask) && query.sym_size(-1) == value.sym_size(-1)) {
       return static_cast<int64_t>(at::SDPBackend::flash_attention);
     }
-    if (context.userEnabledMemEfficientSDP() && fuses_mask(params)) {
+    // PyTorch's CPU device computes values of another width by the formula, which is the reference then.
+    const bool has_kernel = query.sym_size(-1) == value.sym_size(-1) || native_enabled(kEfficient);
+    if (has_kernel && context.userEnabledMemEfficientSDP() && fuses_mask(params)) {
       return static_cast<int64_t>(at::SDPBackend::efficient_attention);
     }
   }
