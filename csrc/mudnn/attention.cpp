@@ -38,7 +38,7 @@ void attention(const AttentionProblem& problem, const Parallel& parallel) {
   if (pairs == 0 || problem.queries == 0) {
     return;
   }
-  if (group * problem.queries <= kDecodeRows && problem.pages.table == nullptr) {
+  if (group * problem.queries <= kDecodeRows) {
     decode(problem, parallel);
     return;
   }

@@ -36,18 +36,6 @@ struct AttentionBlocks {
   int64_t key_size = 1;
 };
 
-/// A cache of keys and values in pages of 16 keys, a page per KV head: element (key, e) of K stands at
-/// [e / 2][key][e % 2], of V at [key / 2][e][key % 2].
-struct AttentionPages {
-  const int32_t* table = nullptr;  // [batch][page]; null: no pages
-  int64_t table_stride = 0;
-  int64_t page_stride = 0;   // of K, between pages
-  int64_t head_stride = 0;   // of K, between KV heads of a page
-  int64_t value_page_stride = 0;
-  int64_t value_head_stride = 0;
-};
-constexpr int64_t kPageKeys = 16;
-
 struct AttentionProblem {
   Dtype dtype;
   int64_t batches;
@@ -70,8 +58,6 @@ struct AttentionProblem {
   int64_t logsumexp_row = 1;
   const int32_t* query_starts = nullptr;  // batches + 1 rows each; null: `queries` rows a batch
   const int32_t* key_starts = nullptr;
-  const int32_t* key_lengths = nullptr;  // with pages: keys of each batch
-  AttentionPages pages;
   float scale;
   float softcap = 0;         // s = softcap * tanh(s / softcap); 0: none
   bool bottom_right = false;  // the last query stands at the last key; otherwise the first at the first

@@ -85,7 +85,6 @@ void run_attention(
       .out_batch = out.stride(0),
       .out_head = out.stride(1),
       .out_row = out.stride(2),
-      .pages = {},
       .scale = static_cast<float>(scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3))))),
       .softcap = static_cast<float>(extras.softcap),
       .bottom_right = extras.align_end,

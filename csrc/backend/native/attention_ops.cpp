@@ -116,7 +116,6 @@ mudnn::AttentionProblem problem_of(
       .out_batch = 0,
       .out_head = 0,
       .out_row = 0,
-      .pages = {},
       .scale = static_cast<float>(scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(-1))))),
       .softcap = static_cast<float>(softcap),
       .left = window.left,

@@ -55,46 +55,6 @@ struct Workspace {
   uint8_t* packed;
 };
 
-/// Pages hold the elements of 16 keys in an order of their own: one number after the other, unless the order fits.
-template <class Kind, class T>
-void pack_pages(
-    Workspace<Kind>& w, const AttentionProblem& p, int64_t batch, int64_t kv_head, int64_t first, int64_t count,
-    typename Kind::Item* keys, typename Kind::Item* values) {
-  memset(keys, 0, static_cast<size_t>(w.key_items + w.value_items) * sizeof *keys);
-  const int64_t value_steps = steps_of<Kind>(kKeys);
-  for (int64_t at = 0; at < count; at += kPageKeys) {
-    const int64_t page = p.pages.table[batch * p.pages.table_stride + (first + at) / kPageKeys];
-    const int64_t here = at_most(kPageKeys, count - at);
-    const T* k = static_cast<const T*>(p.key.data) + page * p.pages.page_stride + kv_head * p.pages.head_stride;
-    const T* v =
-        static_cast<const T*>(p.value.data) + page * p.pages.value_page_stride + kv_head * p.pages.value_head_stride;
-    if constexpr (Kind::kDepth == 2) {
-      typename Kind::Item* to = keys + at / kPanel * (kPanel * w.steps) + at % kPanel;
-      for (int64_t step = 0; step < w.steps; ++step) {
-        memcpy(to + step * kPanel, k + step * 2 * kPageKeys, kPageKeys * sizeof *to);
-      }
-      for (int64_t pair = 0; 2 * pair < here; ++pair) {
-        for (int64_t c = 0; c < p.value_dim; ++c) {
-          const T* from = v + (pair * p.value_dim + c) * 2;
-          const uint32_t second = 2 * pair + 1 < here ? static_cast<uint32_t>(from[1].bits) << 16 : 0;
-          values[c / kPanel * (kPanel * value_steps) + (at / 2 + pair) * kPanel + c % kPanel] = from[0].bits | second;
-        }
-      }
-    } else {
-      for (int64_t key = 0; key < here; ++key) {
-        float* to = keys + (at + key) / kPanel * (kPanel * w.steps) + (at + key) % kPanel;
-        for (int64_t e = 0; e < p.head_dim; ++e) {
-          to[e * kPanel] = element(k + (e / 2 * kPageKeys + key) * 2 + e % 2);
-        }
-        for (int64_t c = 0; c < p.value_dim; ++c) {
-          values[c / kPanel * (kPanel * value_steps) + (at + key) * kPanel + c % kPanel] =
-              element(v + (key / 2 * p.value_dim + c) * 2 + key % 2);
-        }
-      }
-    }
-  }
-}
-
 template <class Kind, class T>
 void pack_block(
     Workspace<Kind>& w, const AttentionProblem& p, const Sequence& sequence, int64_t batch, int64_t kv_head,
@@ -105,10 +65,6 @@ void pack_block(
   w.packed[block] = 1;
   const int64_t first = block * kKeys;
   const int64_t count = at_most(kKeys, sequence.keys - first);
-  if (p.pages.table != nullptr) {
-    pack_pages<Kind, T>(w, p, batch, kv_head, first, count, w.keys_of(block), w.values_of(block));
-    return;
-  }
   const T* k = rows_of<T>(p.key, p.key_starts, sequence.key_start, batch, kv_head) + first * p.key.row;
   const T* v = rows_of<T>(p.value, p.key_starts, sequence.key_start, batch, kv_head) + first * p.value.row;
   pack_transposed<Kind>(w.keys_of(block), k, p.key.row, count, p.head_dim);
