@@ -16,19 +16,19 @@ struct NormProblem {
   int64_t rows;
   int64_t columns;
   ConstRows x;
-  ConstRows residual;   // optional: x + residual, rounded to dtype, is what is normalised
-  Rows sum;             // of x + residual; may lie where residual or x lies
-  const void* weight;   // optional
-  float weight_offset;  // added to each weight
-  const void* bias;     // optional, layer norm only
-  GateKind gate_kind;   // RMS norm only
-  bool gate_first;      // x * activation(gate) is normalised, else the normalised row is multiplied by it
-  ConstRows gate;
+  ConstRows residual{};   // optional: x + residual, rounded to dtype, is what is normalised
+  Rows sum{};             // of x + residual; may lie where residual or x lies
+  const void* weight = nullptr;   // optional
+  float weight_offset = 0;  // added to each weight
+  const void* bias = nullptr;     // optional, layer norm only
+  GateKind gate_kind = GateKind::kNone;   // RMS norm only
+  bool gate_first = false;      // x * activation(gate) is normalised, else the normalised row is multiplied by it
+  ConstRows gate{};
   double eps;
   Rows out;  // may lie where x lies
-  Dtype statistics_dtype;
-  void* mean;  // optional, one for each row
-  void* rstd;  // optional, one for each row
+  Dtype statistics_dtype = Dtype::kFloat32;
+  void* mean = nullptr;  // optional, one for each row
+  void* rstd = nullptr;  // optional, one for each row
 };
 
 /// out = (x - mean) * rstd * weight + bias with rstd = 1 / sqrt(variance + eps).

@@ -15,6 +15,7 @@
 #include "backend/native/norm.h"
 #include "backend/native/rows.h"
 #include "backend/native/tensors.h"
+#include "backend/ops/devices.h"
 #include "mudnn/norm.h"
 
 namespace musa {
@@ -22,11 +23,6 @@ namespace {
 
 using OptionalTensor = std::optional<at::Tensor>;
 using TwoTensors = std::tuple<at::Tensor, at::Tensor>;
-
-const at::Tensor& or_none(const OptionalTensor& tensor) {
-  static const at::Tensor none;
-  return tensor.has_value() ? *tensor : none;
-}
 
 void check_weight(const char* op, const at::Tensor& x, const at::Tensor& weight) {
   TORCH_CHECK(x.dim() >= 1, op, " normalises the last dimension, got a tensor without dimensions");
@@ -72,7 +68,7 @@ at::Tensor normalised(const at::Tensor& x, const at::Tensor& weight, double eps,
 }
 
 at::Tensor rms_norm_formula(const at::Tensor& x, const OptionalTensor& weight, double eps, double weight_offset) {
-  const at::Tensor& scale = or_none(weight);
+  const at::Tensor& scale = or_undefined(weight);
   check_weight("rms_norm", x, scale);
   if (weight_offset == 0 && (!scale.defined() || scale.scalar_type() == x.scalar_type())) {
     return at::rms_norm_symint(x, {x.sym_size(-1)}, weight, eps);
@@ -91,14 +87,14 @@ TwoTensors add_rms_norm_formula(
 at::Tensor gated_rms_norm_formula(
     const at::Tensor& x, const at::Tensor& gate, const OptionalTensor& weight, double eps, c10::string_view activation,
     bool norm_before_gate, double weight_offset) {
-  check_weight("gated_rms_norm", x, or_none(weight));
+  check_weight("gated_rms_norm", x, or_undefined(weight));
   check_partner("gated_rms_norm", x, "gate", gate);
   const at::Tensor wide = in_op_math(gate);
   const at::Tensor factor = gate_kind(activation) == mudnn::GateKind::kSilu ? at::silu(wide) : at::sigmoid(wide);
   if (norm_before_gate) {
-    return (normalised(x, or_none(weight), eps, weight_offset) * factor).to(x.scalar_type());
+    return (normalised(x, or_undefined(weight), eps, weight_offset) * factor).to(x.scalar_type());
   }
-  return normalised(in_op_math(x) * factor, or_none(weight), eps, weight_offset).to(x.scalar_type());
+  return normalised(in_op_math(x) * factor, or_undefined(weight), eps, weight_offset).to(x.scalar_type());
 }
 
 TwoTensors qk_norm_formula(
@@ -131,23 +127,14 @@ std::optional<mudnn::NormProblem> problem_of(
       .rows = row_count(x, columns),
       .columns = columns,
       .x = {},
-      .residual = {},
-      .sum = {},
       .weight = weight.defined() ? keep.const_data_ptr() : nullptr,
       .weight_offset = static_cast<float>(weight_offset),
-      .bias = nullptr,
-      .gate_kind = mudnn::GateKind::kNone,
-      .gate_first = false,
-      .gate = {},
       .eps = eps,
-      .out = {},
-      .statistics_dtype = mudnn::Dtype::kFloat32,
-      .mean = nullptr,
-      .rstd = nullptr};
+      .out = {}};
 }
 
 at::Tensor rms_norm(const at::Tensor& x, const OptionalTensor& weight, double eps, double weight_offset) {
-  const at::Tensor& scale = or_none(weight);
+  const at::Tensor& scale = or_undefined(weight);
   check_weight("rms_norm", x, scale);
   at::Tensor keep_weight;
   std::optional<mudnn::NormProblem> problem = problem_of(x, scale, eps, weight_offset, keep_weight);
@@ -166,9 +153,9 @@ at::Tensor rms_norm(const at::Tensor& x, const OptionalTensor& weight, double ep
 TwoTensors add_rms_norm(
     const at::Tensor& x, const at::Tensor& residual, const OptionalTensor& weight, double eps, double weight_offset) {
   check_partner("add_rms_norm", x, "residual", residual);
-  check_weight("add_rms_norm", x, or_none(weight));
+  check_weight("add_rms_norm", x, or_undefined(weight));
   at::Tensor keep_weight;
-  std::optional<mudnn::NormProblem> problem = problem_of(x, or_none(weight), eps, weight_offset, keep_weight);
+  std::optional<mudnn::NormProblem> problem = problem_of(x, or_undefined(weight), eps, weight_offset, keep_weight);
   if (!problem.has_value()) {
     note_reference();
     return add_rms_norm_formula(x, residual, weight, eps, weight_offset);
@@ -188,9 +175,9 @@ TwoTensors add_rms_norm(
 void add_rms_norm_in_place(
     const at::Tensor& x, const at::Tensor& residual, const OptionalTensor& weight, double eps, double weight_offset) {
   check_partner("add_rms_norm_", x, "residual", residual);
-  check_weight("add_rms_norm_", x, or_none(weight));
+  check_weight("add_rms_norm_", x, or_undefined(weight));
   at::Tensor keep_weight;
-  std::optional<mudnn::NormProblem> problem = problem_of(x, or_none(weight), eps, weight_offset, keep_weight);
+  std::optional<mudnn::NormProblem> problem = problem_of(x, or_undefined(weight), eps, weight_offset, keep_weight);
   const std::optional<mudnn::ConstRows> x_rows = row_layout(x);
   const std::optional<mudnn::ConstRows> residual_rows = row_layout(residual);
   if (!problem.has_value() || !x_rows.has_value() || !residual_rows.has_value()) {
@@ -211,10 +198,10 @@ at::Tensor gated_rms_norm(
     const at::Tensor& x, const at::Tensor& gate, const OptionalTensor& weight, double eps, c10::string_view activation,
     bool norm_before_gate, double weight_offset) {
   const mudnn::GateKind kind = gate_kind(activation);
-  check_weight("gated_rms_norm", x, or_none(weight));
+  check_weight("gated_rms_norm", x, or_undefined(weight));
   check_partner("gated_rms_norm", x, "gate", gate);
   at::Tensor keep_weight;
-  std::optional<mudnn::NormProblem> problem = problem_of(x, or_none(weight), eps, weight_offset, keep_weight);
+  std::optional<mudnn::NormProblem> problem = problem_of(x, or_undefined(weight), eps, weight_offset, keep_weight);
   if (!problem.has_value()) {
     note_reference();
     return gated_rms_norm_formula(x, gate, weight, eps, activation, norm_before_gate, weight_offset);
@@ -240,28 +227,28 @@ TwoTensors qk_norm(
 // ---- meta kernels
 
 at::Tensor rms_norm_meta(const at::Tensor& x, const OptionalTensor& weight, double, double) {
-  check_weight("rms_norm", x, or_none(weight));
+  check_weight("rms_norm", x, or_undefined(weight));
   return empty_as(x);
 }
 
 TwoTensors add_rms_norm_meta(
     const at::Tensor& x, const at::Tensor& residual, const OptionalTensor& weight, double, double) {
   check_partner("add_rms_norm", x, "residual", residual);
-  check_weight("add_rms_norm", x, or_none(weight));
+  check_weight("add_rms_norm", x, or_undefined(weight));
   return {empty_as(x), empty_as(x)};
 }
 
 void add_rms_norm_in_place_meta(
     const at::Tensor& x, const at::Tensor& residual, const OptionalTensor& weight, double, double) {
   check_partner("add_rms_norm_", x, "residual", residual);
-  check_weight("add_rms_norm_", x, or_none(weight));
+  check_weight("add_rms_norm_", x, or_undefined(weight));
 }
 
 at::Tensor gated_rms_norm_meta(
     const at::Tensor& x, const at::Tensor& gate, const OptionalTensor& weight, double, c10::string_view activation,
     bool, double) {
   (void)gate_kind(activation);
-  check_weight("gated_rms_norm", x, or_none(weight));
+  check_weight("gated_rms_norm", x, or_undefined(weight));
   check_partner("gated_rms_norm", x, "gate", gate);
   return empty_as(x);
 }
@@ -269,8 +256,8 @@ at::Tensor gated_rms_norm_meta(
 TwoTensors qk_norm_meta(
     const at::Tensor& q, const at::Tensor& k, const OptionalTensor& q_weight, const OptionalTensor& k_weight, double,
     double) {
-  check_weight("qk_norm", q, or_none(q_weight));
-  check_weight("qk_norm", k, or_none(k_weight));
+  check_weight("qk_norm", q, or_undefined(q_weight));
+  check_weight("qk_norm", k, or_undefined(k_weight));
   return {empty_as(q), empty_as(k)};
 }
 

@@ -47,6 +47,9 @@ struct Selection {
   }
 
   bool names(std::string_view full) const {
+    if (named.empty()) {
+      return false;
+    }
     const size_t colon = full.rfind(':');
     std::string_view plain = colon == std::string_view::npos ? full : full.substr(colon + 1);
     const std::string_view without_overload = plain.substr(0, plain.find('.'));
@@ -62,7 +65,7 @@ void detail::add_native_kernel(NativeKernel kernel) {
   TORCH_INTERNAL_ASSERT(is_new, "two native kernels for ", name);
 }
 
-bool native_enabled(const std::string& name) {
+bool native_enabled(std::string_view name) {
   static const Selection& selection = *new Selection();
   return selection.names(name) != selection.others;
 }

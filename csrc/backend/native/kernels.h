@@ -13,6 +13,7 @@
 #include <ATen/core/ivalue.h>
 
 #include <string>
+#include <string_view>
 
 namespace musa {
 
@@ -36,7 +37,7 @@ const NativeKernel* native_kernel(const std::string& name);
 
 /// Whether TORCH_MUSA_SIM_NATIVE leaves kernels of this name on, which is as in native_kernel or without namespace and
 /// overload ("mm").
-bool native_enabled(const std::string& name);
+bool native_enabled(std::string_view name);
 
 namespace detail {
 extern constinit thread_local bool ran_reference __attribute__((tls_model("initial-exec"), visibility("hidden")));

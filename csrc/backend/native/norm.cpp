@@ -14,6 +14,7 @@
 #include "backend/native/kernels.h"
 #include "backend/native/rows.h"
 #include "backend/native/tensors.h"
+#include "backend/ops/devices.h"
 #include "mudnn/norm.h"
 
 namespace musa {
@@ -33,11 +34,6 @@ std::optional<NormDtypes> norm_dtypes(const at::Tensor& x, const at::Tensor& wei
 }
 
 namespace {
-
-const at::Tensor& or_none(const std::optional<at::Tensor>& tensor) {
-  static const at::Tensor none;
-  return tensor.has_value() ? *tensor : none;
-}
 
 /// Keeps a contiguous form of an optional tensor and gives its address.
 class Contiguous {
@@ -63,8 +59,8 @@ c10::SmallVector<int64_t, 6> statistics_sizes(const at::Tensor& input, size_t no
 std::tuple<at::Tensor, at::Tensor, at::Tensor> native_layer_norm_kernel(
     const at::Tensor& input, at::IntArrayRef normalized_shape, const std::optional<at::Tensor>& weight_or_none,
     const std::optional<at::Tensor>& bias_or_none, double eps) {
-  const at::Tensor& weight = or_none(weight_or_none);
-  const at::Tensor& bias = or_none(bias_or_none);
+  const at::Tensor& weight = or_undefined(weight_or_none);
+  const at::Tensor& bias = or_undefined(bias_or_none);
   const auto [rows, columns] = at::native::_check_layer_norm_inputs(input, normalized_shape, weight, bias);
   const std::optional<NormDtypes> dtypes = norm_dtypes(input, weight.defined() ? weight : bias);
   const bool same = !weight.defined() || !bias.defined() || weight.scalar_type() == bias.scalar_type();
@@ -86,14 +82,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> native_layer_norm_kernel(
        .rows = rows,
        .columns = columns,
        .x = {x.data(), columns},
-       .residual = {},
-       .sum = {},
        .weight = scale.data(),
-       .weight_offset = 0,
        .bias = shift.data(),
-       .gate_kind = mudnn::GateKind::kNone,
-       .gate_first = false,
-       .gate = {},
        .eps = eps,
        .out = {out.mutable_data_ptr(), columns},
        .statistics_dtype = *mudnn_dtype(statistics),
@@ -108,7 +98,7 @@ namespace {
 std::tuple<at::Tensor, at::Tensor> fused_rms_norm(
     const at::Tensor& input, at::IntArrayRef normalized_shape, const std::optional<at::Tensor>& weight_or_none,
     std::optional<double> eps) {
-  const at::Tensor& weight = or_none(weight_or_none);
+  const at::Tensor& weight = or_undefined(weight_or_none);
   const auto [rows, columns] = at::native::_check_layer_norm_inputs(input, normalized_shape, weight, {});
   const std::optional<NormDtypes> dtypes = norm_dtypes(input, weight);
   if (!dtypes.has_value() || rows == 0 || columns == 0) {
@@ -125,18 +115,9 @@ std::tuple<at::Tensor, at::Tensor> fused_rms_norm(
        .rows = rows,
        .columns = columns,
        .x = {x.data(), columns},
-       .residual = {},
-       .sum = {},
        .weight = scale.data(),
-       .weight_offset = 0,
-       .bias = nullptr,
-       .gate_kind = mudnn::GateKind::kNone,
-       .gate_first = false,
-       .gate = {},
        .eps = eps.value_or(std::numeric_limits<float>::epsilon()),
        .out = {out.mutable_data_ptr(), columns},
-       .statistics_dtype = mudnn::Dtype::kFloat32,
-       .mean = nullptr,
        .rstd = rstd.mutable_data_ptr()},
       torch_threads());
   return {std::move(out), std::move(rstd)};
@@ -146,7 +127,7 @@ std::tuple<at::Tensor, at::Tensor> fused_rms_norm(
 std::tuple<at::Tensor, at::Tensor> fused_rms_norm_backward_reference(
     const at::Tensor& grad, const at::Tensor& input, at::IntArrayRef normalized_shape, const at::Tensor& rstd,
     const std::optional<at::Tensor>& weight_or_none, std::array<bool, 2> wanted) {
-  const at::Tensor& weight = or_none(weight_or_none);
+  const at::Tensor& weight = or_undefined(weight_or_none);
   const at::ScalarType type = rstd.scalar_type();
   const at::Tensor g = grad.to(type);
   const at::Tensor normed = input.to(type) * rstd;
@@ -174,7 +155,7 @@ std::tuple<at::Tensor, at::Tensor> fused_rms_norm_backward_reference(
 std::tuple<at::Tensor, at::Tensor> fused_rms_norm_backward(
     const at::Tensor& grad, const at::Tensor& input, at::IntArrayRef normalized_shape, const at::Tensor& rstd,
     const std::optional<at::Tensor>& weight_or_none, std::array<bool, 2> wanted) {
-  const at::Tensor& weight = or_none(weight_or_none);
+  const at::Tensor& weight = or_undefined(weight_or_none);
   const auto [rows, columns] = at::native::_check_layer_norm_inputs(input, normalized_shape, weight, {});
   const std::optional<NormDtypes> dtypes = norm_dtypes(input, weight);
   if (!dtypes.has_value() || rows == 0 || columns == 0 || grad.scalar_type() != input.scalar_type() ||
