@@ -3,7 +3,7 @@
 import torch
 
 FACTOR = 1.5
-LARGEST_FACTOR = 3.0  # of a single number, where chance decides
+LARGEST_FACTOR = 2.5  # of one number among many, where chance decides: with random seeds 1.95 was met
 
 
 def assert_as_accurate(got: torch.Tensor, cpu: torch.Tensor, exact: torch.Tensor) -> None:

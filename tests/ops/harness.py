@@ -114,6 +114,10 @@ def upcast_reference(check: Check, dtype: torch.dtype) -> Outcome:
 LAID_OUT_AS_ON_CUDA = {"nn.functional.scaled_dot_product_attention"}
 
 
+# The gradient is a product of reflections whose terms are orders of magnitude larger than their sum.
+CANCELS = {"linalg.householder_product"}
+
+
 def check_samples(
     name: str,
     op_name: str,
@@ -165,7 +169,7 @@ def _check_one(
     if result.error:
         return f"raises {result}"
     values = op_name not in UNINITIALISED
-    found = difference(result.value, reference.value, DEVICE, values, strides)
+    found = difference(result.value, reference.value, DEVICE, values, strides, cancels=op_name in CANCELS)
     if found and values and is_random(check):
         TALLY.random.add(op_name)
         found = difference(result.value, reference.value, DEVICE, values=False, strides=strides)
