@@ -230,53 +230,61 @@ within a card     21   21,280
 Operators of deepseek_v3.py on MTT S5000 (virtual), beside torch_musa-2.7.1
 
 On the card
-36 operators (4 native, 32 bridged), 233 calls, 684.725 us
-operator                                       kernel   calls    bytes  virtual us  torch_musa-2.7.1
-aten::_copy_from                               native      70  126,296     195.878  yes
-aten::mul.Tensor                               bridged     43   75,312     129.079  yes
-aten::add.Tensor                               bridged     21   21,648      63.033  yes
-aten::mm                                       bridged     18   73,728      54.064  yes
-aten::cat                                      bridged     11   16,768      33.019  composite
-aten::pow.Tensor_Scalar                        bridged      9   28,672      27.028  yes
-aten::mean.dim                                 bridged      9   14,912      27.014  yes
-aten::rsqrt                                    bridged      9    1,152      27.009  yes
-aten::sub.Tensor                               bridged      4    3,840      12.006  yes
-aten::index.Tensor                             bridged      3   12,288       9.011  yes
-aten::sum.dim_IntList                          bridged      3    6,720       9.007  yes
-aten::silu                                     bridged      3    6,144       9.006  yes
-aten::arange.start_out                         bridged      3      448       9.003  yes
-aten::topk                                     bridged      3    2,496       9.003  yes
-aten::_grouped_mm                              native       2   31,808       6.025  newer
-aten::_scaled_dot_product_efficient_attention  native       2   12,320       6.010  in aten::scaled_dot_product_attention
-aten::abs.out                                  bridged      1    4,096       3.004  in aten::abs
-aten::index_select                             bridged      1    5,248       3.004  yes
-aten::eq.Tensor                                bridged      1    3,072       3.003  yes
-aten::ne.Scalar                                bridged      1    3,072       3.003  yes
-aten::_index_put_impl_                         bridged      1    1,024       3.001  yes
-aten::all                                      bridged      1    1,025       3.001  yes
-aten::bitwise_not                              bridged      1      256       3.001  yes
-aten::cos                                      bridged      1      512       3.001  yes
-aten::cumsum                                   bridged      1       64       3.001  yes
-aten::div_.Tensor                              bridged      1      320       3.001  yes
-aten::floor_divide                             bridged      1      512       3.001  yes
-aten::gather                                   bridged      1      896       3.001  yes
-aten::histc                                    native       1      160       3.001  yes
-aten::masked_fill_.Scalar                      bridged      1    1,152       3.001  yes
-aten::scatter_.value                           bridged      1      384       3.001  yes
-aten::sigmoid                                  bridged      1    1,024       3.001  yes
-aten::sin                                      bridged      1      512       3.001  yes
-aten::sort.stable                              bridged      1      768       3.001  in aten::sort
-aten::zero_                                    bridged      1      128       3.001  yes
-aten::_local_scalar_dense                      bridged      1        1       2.501  yes
+44 operators (3 native, 41 bridged), 275 calls, 810.857 us
+operator                   kernel   calls    bytes  virtual us  torch_musa-2.7.1
+aten::_copy_from           native      84  181,592     237.928  yes
+aten::mul.Tensor           bridged     47  108,080     141.107  yes
+aten::add.Tensor           bridged     21   21,648      63.033  yes
+aten::mm                   bridged     18   73,728      54.064  yes
+aten::cat                  bridged     11   16,768      33.019  composite
+aten::pow.Tensor_Scalar    bridged      9   28,672      27.028  yes
+aten::mean.dim             bridged      9   14,912      27.014  yes
+aten::rsqrt                bridged      9    1,152      27.009  yes
+aten::fill_.Scalar         bridged      8      152      24.008  in aten::scaled_dot_product_attention
+aten::bmm                  bridged      4   32,768      12.026  in aten::scaled_dot_product_attention
+aten::sub.Tensor           bridged      4    3,840      12.006  yes
+aten::index.Tensor         bridged      3   12,288       9.011  yes
+aten::sum.dim_IntList      bridged      3    6,720       9.007  yes
+aten::silu                 bridged      3    6,144       9.006  yes
+aten::arange.start_out     bridged      3      448       9.003  yes
+aten::topk                 bridged      3    2,496       9.003  yes
+aten::_grouped_mm          native       2   31,808       6.025  newer
+aten::_softmax             bridged      2    8,192       6.008  in aten::scaled_dot_product_attention
+aten::add_.Tensor          bridged      2    8,704       6.008  in aten::scaled_dot_product_attention
+aten::isneginf             bridged      2    5,120       6.004  in aten::scaled_dot_product_attention
+aten::where.self_out       bridged      2    4,232       6.004  in aten::scaled_dot_product_attention
+aten::all.dim              bridged      2    1,152       6.002  in aten::scaled_dot_product_attention
+aten::tril                 bridged      2      256       6.002  in aten::scaled_dot_product_attention
+aten::where.self           bridged      2      656       6.002  in aten::scaled_dot_product_attention
+aten::abs.out              bridged      1    4,096       3.004  in aten::abs
+aten::index_select         bridged      1    5,248       3.004  yes
+aten::eq.Tensor            bridged      1    3,072       3.003  yes
+aten::ne.Scalar            bridged      1    3,072       3.003  yes
+aten::_index_put_impl_     bridged      1    1,024       3.001  yes
+aten::all                  bridged      1    1,025       3.001  yes
+aten::bitwise_not          bridged      1      256       3.001  yes
+aten::cos                  bridged      1      512       3.001  yes
+aten::cumsum               bridged      1       64       3.001  yes
+aten::div_.Tensor          bridged      1      320       3.001  yes
+aten::floor_divide         bridged      1      512       3.001  yes
+aten::gather               bridged      1      896       3.001  yes
+aten::histc                native       1      160       3.001  yes
+aten::masked_fill_.Scalar  bridged      1    1,152       3.001  yes
+aten::scatter_.value       bridged      1      384       3.001  yes
+aten::sigmoid              bridged      1    1,024       3.001  yes
+aten::sin                  bridged      1      512       3.001  yes
+aten::sort.stable          bridged      1      768       3.001  in aten::sort
+aten::zero_                bridged      1      128       3.001  yes
+aten::_local_scalar_dense  bridged      1        1       2.501  yes
 
 On the card, without a launch (sizes, strides, memory)
 operator                                 calls  torch_musa-2.7.1
-aten::as_strided                            67  yes
-aten::empty_strided                         66  yes
+aten::as_strided                            77  yes
+aten::empty_strided                         76  yes
 aten::_has_compatible_shallow_copy_type     60  yes
-aten::view                                  37  yes
-aten::empty.memory_format                    8  yes
-aten::_reshape_alias                         2  yes
+aten::view                                  43  yes
+aten::empty.memory_format                   20  yes
+aten::_reshape_alias                         2  in aten::scaled_dot_product_attention
 aten::scaled_dot_product_attention           2  yes
 
 Missing in torch_musa-2.7.1
@@ -304,6 +312,6 @@ aten::empty_strided            1       16
 Copies
 direction      calls   bytes
 host to card      37  63,456
-within a card     33  31,280
+within a card     47  62,000
 """,
         )
