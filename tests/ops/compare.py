@@ -105,7 +105,7 @@ def _value_difference(actual: torch.Tensor, expected: torch.Tensor, cancels: boo
     if torch.equal(actual, expected):
         return None
     if cancels:
-        absolute *= 2 * max(1.0, expected.abs().max().item())
+        absolute = 2 * max(absolute, torch.finfo(wide).eps) * max(1.0, expected.abs().max().item())
     try:
         torch.testing.assert_close(actual, expected, rtol=relative, atol=absolute, equal_nan=True, check_stride=False)
     except AssertionError as error:
