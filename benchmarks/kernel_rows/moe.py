@@ -58,8 +58,25 @@ def block(tokens: int) -> Case:
     )
 
 
+def grouped(tokens: int) -> Case:
+    """The experts' first product, as models call it with the weight of nn.Linear layout."""
+    weight = rand(EXPERTS, 2 * INNER, HIDDEN)
+    scores = torch.randn(tokens, EXPERTS, generator=torch.Generator().manual_seed(tokens))
+    offsets = scores.topk(TOP_K).indices.flatten().bincount(minlength=EXPERTS).cumsum(0).int()
+    x = rand(tokens * TOP_K, HIDDEN, seed=1)
+    device, on_card, ends = on("musa", x, weight, offsets)
+    function = torch.nn.functional.grouped_mm
+    return Case(
+        musa=lambda: function(device, on_card.mT, offs=ends),
+        rivals={"torch": lambda: function(x, weight.mT, offs=offsets)},
+        flops=2 * tokens * TOP_K * HIDDEN * 2 * INNER,
+    )
+
+
 def rows() -> Iterator[Row]:
     yield Row("routing 4096x256 top-8", (Goal(5, "torch"),), lambda: routing(4096, 256, 8))
     yield Row("MoE block bf16 T=1", (Goal(0.85, "B"), Goal(4.5, "HF eager")), lambda: block(1))
     yield Row("MoE block bf16 T=16", (Goal(2.5, "HF eager"),), lambda: block(16))
     yield Row("MoE block bf16 T=512", (Goal(0.70, "F"),), lambda: block(512))
+    for tokens in (1, 16, 64, 512):
+        yield Row(f"grouped_mm bf16 T={tokens}", (Goal(1, "torch"),), lambda t=tokens: grouped(t))

@@ -1,4 +1,6 @@
-"""Grouped matrix products: the CPU's bits, one operator, no host synchronisation."""
+"""Grouped matrix products: exact to what float32 sums and one rounding allow, one operator, no host synchronisation."""
+
+import itertools
 
 import pytest
 import torch
@@ -24,38 +26,113 @@ def offsets_to(offsets, device):
     return None if offsets is None else offsets.to(device)
 
 
+def group_by_group(kind, a, b, offsets):
+    """The definition, in float64; differentiable."""
+    a, b = a.double(), b.double()
+    if offsets is None:
+        return a @ b
+    ends = offsets.tolist()
+    parts = list(enumerate(itertools.pairwise([0, *ends])))
+    if kind == "2d_3d":
+        return torch.cat([a[begin:end] @ b[i] for i, (begin, end) in parts])
+    if kind == "3d_2d":
+        return torch.cat([a[i] @ b[:, begin:end] for i, (begin, end) in parts], dim=1)
+    return torch.stack([a[:, begin:end] @ b[begin:end] for _, (begin, end) in parts])
+
+
+def assert_sums(have, exact, magnitudes):
+    """Sums of up to M products: each of up to 2 M + 2 operations in float32 rounds by half a unit of at most the sum of
+    the magnitudes, and the result is rounded once to its dtype (whose smallest numbers may be flushed)."""
+    have = have.detach().cpu()
+    single, info = torch.finfo(torch.float32), torch.finfo(have.dtype)
+    allowed = info.eps * exact.abs() + (M + 1) * single.eps * magnitudes + info.tiny
+    assert ((have.double() - exact).abs() <= allowed).all()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("kind", ["2d_3d", "2d_2d", "3d_2d", "3d_3d"])
-def test_equals_cpu(kind, dtype):
+def test_values_and_gradients(kind, dtype):
     a, b, offsets = operands(kind, dtype)
+    cpu = [a.clone().requires_grad_(), b.clone().requires_grad_()]
+    musa = [a.to("musa").requires_grad_(), b.to("musa").requires_grad_()]
+    want = F.grouped_mm(*cpu, offs=offsets)
+    have = F.grouped_mm(*musa, offs=offsets_to(offsets, "musa"))
+    outer = torch.linspace(-1, 1, want.numel()).reshape(want.shape).to(dtype)
+    with_like = zip(
+        [want, *torch.autograd.grad(want, cpu, outer)],
+        [have, *torch.autograd.grad(have, musa, outer.to("musa"))],
+        strict=True,
+    )
+    exact, magnitudes = (
+        (out := group_by_group(kind, *leaves, offsets), *torch.autograd.grad(out, leaves, up.double()))
+        for leaves, up in (
+            ([a.double().requires_grad_(), b.double().requires_grad_()], outer),
+            ([a.abs().double().requires_grad_(), b.abs().double().requires_grad_()], outer.abs()),
+        )
+    )
+    for (like, got), value, magnitude in zip(with_like, exact, magnitudes, strict=True):
+        assert got.device.type == "musa"
+        assert got.dtype == like.dtype
+        assert got.stride() == like.stride()
+        assert_sums(got, value, magnitude)
+
+
+@pytest.mark.parametrize("sizes", [[1, 0, 2, 5], [33, 36, 0, 70]], ids=["few_rows", "many_rows"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_experts_of_a_model(sizes, dtype, transposed):
+    generator = torch.Generator().manual_seed(7)
+    offsets = torch.tensor(sizes).cumsum(0).int()
+    a = torch.randn(sum(sizes), K, generator=generator).to(dtype)
+    b = torch.randn(G, K, N, generator=generator).to(dtype)
+    weight = b.to("musa").mT.contiguous().mT if transposed else b.to("musa")
+    have = F.grouped_mm(a.to("musa"), weight, offs=offsets.to("musa"))
+    assert_sums(have, group_by_group("2d_3d", a, b, offsets), group_by_group("2d_3d", a.abs(), b.abs(), offsets))
+    again = F.grouped_mm(a.to("musa"), weight, offs=offsets.to("musa"))
+    assert torch.equal(have, again)
+
+
+def test_a_group_does_not_depend_on_the_others():
+    a, b, offsets = (t.to("musa") for t in operands("2d_3d", torch.bfloat16))
+    want = F.grouped_mm(a, b, offs=offsets)
+    other = a.clone()
+    other[8:] = float("nan")
+    have = F.grouped_mm(other, b, offs=offsets)
+    assert torch.equal(have[:8], want[:8])
+    assert have[8:].isnan().all()
+
+
+def test_groups_are_the_same_on_two_threads():
+    generator = torch.Generator().manual_seed(9)
+    a = torch.randn(160, 320, generator=generator).bfloat16().to("musa")
+    b = torch.randn(G, 320, 512, generator=generator).bfloat16().to("musa")
+    offsets = torch.tensor([100, 100, 120, 160], dtype=torch.int32, device="musa")
+    threads = torch.get_num_threads()
     results = []
-    for device in ("cpu", "musa"):
-        leaves = [a.to(device, copy=True).requires_grad_(), b.to(device, copy=True).requires_grad_()]
-        out = F.grouped_mm(*leaves, offs=offsets_to(offsets, device))
-        outer = torch.linspace(-1, 1, out.numel()).reshape(out.shape).to(dtype).to(device)
-        results.append([out, *torch.autograd.grad(out, leaves, outer)])
-    for want, have in zip(*results, strict=True):
-        assert have.device.type == "musa"
-        assert have.dtype == want.dtype
-        assert have.stride() == want.stride()
-        assert torch.equal(have.cpu(), want)
-
-
-def test_transposed_weights_equal_cpu():
-    a, b, offsets = operands("2d_3d", torch.bfloat16)
-    weight = b.transpose(1, 2).contiguous().transpose(1, 2)
-    want = F.grouped_mm(a, weight, offs=offsets)
-    have = F.grouped_mm(a.to("musa"), weight.to("musa"), offs=offsets.to("musa"))
-    assert torch.equal(have.cpu(), want)
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            results.append([F.grouped_mm(a, weight, offs=offsets).cpu() for weight in (b, b.mT.contiguous().mT)])
+    finally:
+        torch.set_num_threads(threads)
+    for one, two in zip(*results, strict=True):
+        assert torch.equal(one, two)
 
 
 def test_rows_past_the_last_offset_are_left_alone():
     a, b, _ = operands("2d_3d", torch.float32)
     offsets = torch.tensor([8, 8, 16, 24], dtype=torch.int32)
+    have = F.grouped_mm(a.to("musa"), b.to("musa"), offs=offsets.to("musa"))
+    assert have.shape == (M, N)
+    assert_sums(have[:24], group_by_group("2d_3d", a, b, offsets), group_by_group("2d_3d", a.abs(), b.abs(), offsets))
+
+
+def test_offsets_that_fall_mean_what_they_do_on_cpu():
+    a, b, _ = operands("2d_3d", torch.float32)
+    offsets = torch.tensor([16, 8, 30, 40], dtype=torch.int32)
     want = F.grouped_mm(a, b, offs=offsets)
     have = F.grouped_mm(a.to("musa"), b.to("musa"), offs=offsets.to("musa"))
-    assert have.shape == want.shape
-    assert torch.equal(have[:24].cpu(), want[:24])
+    torch.testing.assert_close(have.cpu(), want)
 
 
 class Recorder(TorchDispatchMode):

@@ -89,18 +89,20 @@ GemmProblem problem_of(const Product& product, const at::Tensor& out) {
   return problem;
 }
 
-void run(const Product& product, const at::Tensor& out) {
-  GemmProblem problem = problem_of(product, out);
-  GemmWay way = GemmWay::kPacked;
+// How to compute it: the way, and whether with rows and columns exchanged.
+struct Choice {
+  GemmWay way;
+  bool exchanged;
+};
+
+Choice choose(const GemmProblem& problem) {
   if (mudnn::gemm_can(GemmWay::kDot, problem)) {
-    way = GemmWay::kDot;
-  } else if (problem.n < kNarrow && problem.m > problem.n) {
-    problem = transposed(problem);
-    way = mudnn::gemm_can(GemmWay::kDot, problem) ? GemmWay::kDot : GemmWay::kPacked;
-  } else if (problem.c_column != 1 && problem.c_row == 1) {
-    problem = transposed(problem);
+    return {GemmWay::kDot, false};
   }
-  mudnn::gemm(way, problem, torch_threads());
+  if (problem.n < kNarrow && problem.m > problem.n) {
+    return {mudnn::gemm_can(GemmWay::kDot, transposed(problem)) ? GemmWay::kDot : GemmWay::kPacked, true};
+  }
+  return {GemmWay::kPacked, problem.c_column != 1 && problem.c_row == 1};
 }
 
 bool shares_memory(const at::Tensor& one, const at::Tensor& other) {
@@ -113,7 +115,14 @@ bool is_same_view(const at::Tensor& one, const at::Tensor& other) {
       one.strides() == other.strides() && one.scalar_type() == other.scalar_type();
 }
 
+void run(const Product& product, const at::Tensor& out) { run_product(problem_of(product, out)); }
+
 }  // namespace
+
+void run_product(const mudnn::GemmProblem& problem) {
+  const Choice choice = choose(problem);
+  mudnn::gemm(choice.way, choice.exchanged ? transposed(problem) : problem, torch_threads());
+}
 
 bool can_multiply(const Product& product, c10::ScalarType out_dtype) {
   const at::Tensor& a = product.a;

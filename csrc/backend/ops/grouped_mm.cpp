@@ -1,10 +1,10 @@
 // Grouped matrix product: torch's composite copies the offsets to the host and runs one product per group; on a card
 // it is one kernel that reads them itself.
-#include <ATen/ops/_grouped_mm.h>
 #include <torch/library.h>
 
 #include "backend/bridge/flops.h"
 #include "backend/bridge/host_view.h"
+#include "backend/native/grouped_mm.h"
 #include "backend/ops/devices.h"
 
 namespace musa {
@@ -33,7 +33,8 @@ at::Tensor grouped_mm(
       common_device(kOp, {{"self", self}, {"mat2", mat2}, {"offs", or_undefined(offs)}, {"bias", or_undefined(bias)}}),
       kOp);
   const std::optional<at::Tensor> offsets = scope.view(offs);
-  const at::Tensor output = at::_grouped_mm(scope.view(self), scope.view(mat2), offsets, scope.view(bias), out_dtype);
+  const at::Tensor output =
+      grouped_mm_on_host(scope.view(self), scope.view(mat2), offsets, scope.view(bias), out_dtype);
   scope.set_cost(grouped_flops(self, mat2, or_undefined(offsets)), cost_dtype(self.scalar_type()));
   return scope.result(output);
 }
