@@ -54,8 +54,9 @@ at::Tensor empty_as(const at::Tensor& x) { return at::empty_symint(x.sym_sizes()
 
 at::Tensor in_op_math(const at::Tensor& x) { return x.to(at::toOpMathType(x.scalar_type())); }
 
-/// Normalises x in float32 (float64 for float64) and leaves the result there.
-at::Tensor normalised(const at::Tensor& x, const at::Tensor& weight, double eps, double offset) {
+}  // namespace
+
+at::Tensor rms_norm_in_op_math(const at::Tensor& x, const at::Tensor& weight, double eps, double offset) {
   const at::Tensor wide = in_op_math(x);
   at::Tensor scale;
   if (weight.defined()) {
@@ -67,13 +68,15 @@ at::Tensor normalised(const at::Tensor& x, const at::Tensor& weight, double eps,
   return at::rms_norm_symint(wide, {x.sym_size(-1)}, scale.defined() ? OptionalTensor(scale) : std::nullopt, eps);
 }
 
+namespace {
+
 at::Tensor rms_norm_formula(const at::Tensor& x, const OptionalTensor& weight, double eps, double weight_offset) {
   const at::Tensor& scale = or_undefined(weight);
   check_weight("rms_norm", x, scale);
   if (weight_offset == 0 && (!scale.defined() || scale.scalar_type() == x.scalar_type())) {
     return at::rms_norm_symint(x, {x.sym_size(-1)}, weight, eps);
   }
-  return normalised(x, scale, eps, weight_offset).to(x.scalar_type());
+  return rms_norm_in_op_math(x, scale, eps, weight_offset).to(x.scalar_type());
 }
 
 TwoTensors add_rms_norm_formula(
@@ -92,9 +95,9 @@ at::Tensor gated_rms_norm_formula(
   const at::Tensor wide = in_op_math(gate);
   const at::Tensor factor = gate_kind(activation) == mudnn::GateKind::kSilu ? at::silu(wide) : at::sigmoid(wide);
   if (norm_before_gate) {
-    return (normalised(x, or_undefined(weight), eps, weight_offset) * factor).to(x.scalar_type());
+    return (rms_norm_in_op_math(x, or_undefined(weight), eps, weight_offset) * factor).to(x.scalar_type());
   }
-  return normalised(in_op_math(x) * factor, or_undefined(weight), eps, weight_offset).to(x.scalar_type());
+  return rms_norm_in_op_math(in_op_math(x) * factor, or_undefined(weight), eps, weight_offset).to(x.scalar_type());
 }
 
 TwoTensors qk_norm_formula(

@@ -23,4 +23,8 @@ struct NormDtypes {
 };
 std::optional<NormDtypes> norm_dtypes(const at::Tensor& x, const at::Tensor& weight);
 
+/// RMS norm over the last dimension as a formula of ATen operators: in float32 (float64 for float64), where the result
+/// is left. `weight` may be undefined; `offset` is added to it.
+at::Tensor rms_norm_in_op_math(const at::Tensor& x, const at::Tensor& weight, double eps, double offset);
+
 }  // namespace musa

@@ -1,4 +1,6 @@
 // musa::rotary_embedding and rotary_embedding_.
+#include "backend/native/rotary.h"
+
 #include "mudnn/rotary.h"
 
 #include <ATen/EmptyTensor.h>
@@ -48,8 +50,9 @@ c10::SymInt rotary_size(
 
 at::Tensor interleave(const at::Tensor& even, const at::Tensor& odd) { return at::stack({even, odd}, -1).flatten(-2); }
 
-/// One angle for each rotated element.
-at::Tensor spread(const at::Tensor& angles, const c10::SymInt& size, bool interleaved) {
+}  // namespace
+
+at::Tensor spread_angles(const at::Tensor& angles, const c10::SymInt& size, bool interleaved) {
   if (angles.sym_size(-1) == size) {
     return angles;
   }
@@ -71,12 +74,23 @@ at::Tensor rotated(
   return at::cat({result, x.narrow_symint(-1, size, x.sym_size(-1) - size)}, -1);
 }
 
+void check_positions(const char* op, const char* table, const at::Tensor& positions, int64_t rows) {
+  const int64_t* values = positions.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i < positions.numel(); ++i) {
+    TORCH_CHECK_INDEX(
+        values[i] >= 0 && values[i] < rows, op, " was given position ", values[i], ", but ", table, " rows for 0 .. ",
+        rows - 1);
+  }
+}
+
+namespace {
+
 TwoTensors rotary_embedding_formula(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& cos, const at::Tensor& sin, int64_t unsqueeze_dim,
     bool interleaved, std::optional<int64_t> rotary_dim) {
   const c10::SymInt size = rotary_size(q, k, cos, sin, rotary_dim, unsqueeze_dim);
-  const at::Tensor c = spread(cos, size, interleaved).unsqueeze(unsqueeze_dim);
-  const at::Tensor s = spread(sin, size, interleaved).unsqueeze(unsqueeze_dim);
+  const at::Tensor c = spread_angles(cos, size, interleaved).unsqueeze(unsqueeze_dim);
+  const at::Tensor s = spread_angles(sin, size, interleaved).unsqueeze(unsqueeze_dim);
   return {rotated(q, c, s, size, interleaved), rotated(k, c, s, size, interleaved)};
 }
 
@@ -103,12 +117,7 @@ void check_cache(const at::Tensor& positions, const at::Tensor& cache, int64_t h
 }
 
 void check_range(const at::Tensor& positions, const at::Tensor& cache) {
-  const int64_t* values = positions.const_data_ptr<int64_t>();
-  for (int64_t i = 0; i < positions.numel(); ++i) {
-    TORCH_CHECK_INDEX(
-        values[i] >= 0 && values[i] < cache.size(0), "rotary_embedding_ was given position ", values[i],
-        ", but the cos_sin_cache has rows for 0 .. ", cache.size(0) - 1);
-  }
+  check_positions("rotary_embedding_", "the cos_sin_cache has", positions, cache.size(0));
 }
 
 void rotary_embedding_in_place_formula(
@@ -119,8 +128,8 @@ void rotary_embedding_in_place_formula(
   check_range(index, cache);
   const int64_t size = cache.size(1);
   const at::Tensor rows = cache.index_select(0, index);
-  const at::Tensor cos = spread(rows.narrow(-1, 0, size / 2), size, interleaved).unsqueeze(1);
-  const at::Tensor sin = spread(rows.narrow(-1, size / 2, size / 2), size, interleaved).unsqueeze(1);
+  const at::Tensor cos = spread_angles(rows.narrow(-1, 0, size / 2), size, interleaved).unsqueeze(1);
+  const at::Tensor sin = spread_angles(rows.narrow(-1, size / 2, size / 2), size, interleaved).unsqueeze(1);
   const auto apply = [&](const at::Tensor& x, const char* name) {
     const at::Tensor heads = x.reshape(heads_shape(x, positions, head_dim, name));
     x.copy_(rotated(heads, cos, sin, size, interleaved).reshape(x.sizes()));

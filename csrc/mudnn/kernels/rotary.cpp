@@ -1,5 +1,6 @@
 #include "mudnn/rotary.h"
 
+#include "mudnn/kernels/angles.h"
 #include "mudnn/kernels/dtypes.h"
 #include "mudnn/kernels/vec.h"
 #include "mudnn/scratch.h"
@@ -7,55 +8,14 @@
 namespace mudnn {
 namespace {
 
-/// The two numbers of each pair of lanes exchanged.
-MUDNN_INLINE Vec swapped_pairs(Vec a) {
-#if MUDNN_LEVEL == 2
-  return {_mm512_permute_ps(a.v, 0xB1)};
-#elif MUDNN_LEVEL == 1
-  return {_mm256_permute_ps(a.v, 0xB1)};
-#else
-  return {Float4{a.v[1], a.v[0], a.v[3], a.v[2]}};
-#endif
-}
-
-/// What a token's heads are multiplied by, one number for each rotated element: itself by cos, its partner by sin,
-/// which has the sign of the term.
-struct Angles {
-  float* cos;
-  float* sin;
-};
-
 template <class A>
-MUDNN_INLINE void widen(const A* from, int64_t n, float* to, bool negate) {
-  const Vec sign = splat(negate ? -1.0f : 1.0f);
-  for_vectors(n, [&](int64_t i, int count) { store_up_to(to + i, load_up_to(from + i, count) * sign, count); });
-}
-
-template <class A>
-void load_angles(const RotaryProblem& problem, int64_t index, Angles angles) {
+void load_angles_of(const RotaryProblem& problem, int64_t index, Angles angles) {
   const int64_t row = problem.positions != nullptr
       ? problem.positions[index] * problem.angle_token
       : index / problem.tokens * problem.angle_batch + index % problem.tokens * problem.angle_token;
-  const A* cos = static_cast<const A*>(problem.cos) + row;
-  const A* sin = static_cast<const A*>(problem.sin) + row;
-  const int64_t half = problem.rotary_dim / 2;
-  if (!problem.interleaved) {
-    const int64_t second = problem.whole ? half : 0;
-    widen(cos, half, angles.cos, false);
-    widen(cos + second, half, angles.cos + half, false);
-    widen(sin, half, angles.sin, true);
-    widen(sin + second, half, angles.sin + half, false);
-    return;
-  }
-  const int64_t step = problem.whole ? 2 : 1;
-  for (int64_t pair = 0; pair < half; ++pair) {
-    const A* c = cos + pair * step;
-    const A* s = sin + pair * step;
-    store_part(angles.cos + 2 * pair, load_part(c, 1), 1);
-    store_part(angles.cos + 2 * pair + 1, load_part(c + step - 1, 1), 1);
-    store_part(angles.sin + 2 * pair, zero() - load_part(s, 1), 1);
-    store_part(angles.sin + 2 * pair + 1, load_part(s + step - 1, 1), 1);
-  }
+  load_angles(
+      static_cast<const A*>(problem.cos) + row, static_cast<const A*>(problem.sin) + row, problem.rotary_dim / 2,
+      problem.interleaved, problem.whole, angles);
 }
 
 template <class T>
@@ -121,7 +81,7 @@ void rotate_tokens(const RotaryProblem& problem, int64_t begin, int64_t end) {
   float* memory = static_cast<float*>(scratch(0, 2 * rotated * sizeof(float)));
   const Angles angles{memory, memory + rotated};
   for (int64_t index = begin; index < end; ++index) {
-    for_dtype(problem.angle_dtype, [&](auto angle) { load_angles<decltype(angle)>(problem, index, angles); });
+    for_dtype(problem.angle_dtype, [&](auto angle) { load_angles_of<decltype(angle)>(problem, index, angles); });
     const int64_t batch = index / problem.tokens;
     const int64_t token = index % problem.tokens;
     for (const RotaryHeads& side : problem.sides) {
