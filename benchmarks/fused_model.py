@@ -1,0 +1,156 @@
+"""A random Qwen3-MoE model, and the way an engine computes it with the fused operators of `torch.ops.musa`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+
+Weights = dict[str, torch.Tensor]
+ops = torch.ops.musa
+
+
+@dataclass(frozen=True)
+class Shape:
+    vocabulary: int = 32000
+    hidden: int = 1024
+    layers: int = 4
+    heads: int = 16
+    kv_heads: int = 4
+    head_dim: int = 64
+    experts: int = 64
+    chosen: int = 8
+    expert_width: int = 512
+    rope_base: float = 1e6
+    eps: float = 1e-6
+
+
+def random_weights(shape: Shape, seed: int = 0) -> Weights:
+    """Named as llama.cpp names them, without `.weight`; norms are float32, all else is bfloat16.
+
+    The router's weights are large enough that few choices hang on the rounding of a score."""
+    generator = torch.Generator().manual_seed(seed)
+    weights: Weights = {}
+
+    def normal(name: str, *size: int, deviation: float = 0.02) -> None:
+        tensor = torch.empty(size, dtype=torch.bfloat16)
+        weights[name] = tensor.normal_(0, deviation, generator=generator)
+
+    def norm(name: str, size: int) -> None:
+        weights[name] = 1 + 0.1 * torch.randn(size, generator=generator)
+
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    normal("token_embd", shape.vocabulary, shape.hidden)
+    for layer in range(shape.layers):
+        block = f"blk.{layer}."
+        norm(block + "attn_norm", shape.hidden)
+        normal(block + "attn_q", queries, shape.hidden)
+        normal(block + "attn_k", keys, shape.hidden)
+        normal(block + "attn_v", keys, shape.hidden)
+        norm(block + "attn_q_norm", shape.head_dim)
+        norm(block + "attn_k_norm", shape.head_dim)
+        normal(block + "attn_output", shape.hidden, queries)
+        norm(block + "ffn_norm", shape.hidden)
+        normal(block + "ffn_gate_inp", shape.experts, shape.hidden, deviation=0.1)
+        normal(block + "ffn_gate_exps", shape.experts, shape.expert_width, shape.hidden)
+        normal(block + "ffn_up_exps", shape.experts, shape.expert_width, shape.hidden)
+        normal(block + "ffn_down_exps", shape.experts, shape.hidden, shape.expert_width)
+    norm("output_norm", shape.hidden)
+    normal("output", shape.vocabulary, shape.hidden)
+    return weights
+
+
+@dataclass(frozen=True)
+class Layer:
+    attn_norm: torch.Tensor
+    qkv: torch.Tensor
+    q_norm: torch.Tensor
+    k_norm: torch.Tensor
+    output: torch.Tensor
+    ffn_norm: torch.Tensor
+    router: torch.Tensor
+    gate_up: torch.Tensor
+    down: torch.Tensor
+    keys: torch.Tensor  # the cache, [1, kv heads, positions, head dim]
+    values: torch.Tensor
+
+
+class FusedModel:
+    """One sequence of up to `context` tokens on one card."""
+
+    def __init__(self, shape: Shape, weights: Weights, context: int, device: str = "musa") -> None:
+        self.shape = shape
+        self.device = device
+
+        def layer(index: int) -> Layer:
+            def part(*names: str, dim: int = 0) -> torch.Tensor:
+                return torch.cat([weights[f"blk.{index}.{name}"] for name in names], dim).to(device)
+
+            def cache() -> torch.Tensor:
+                return torch.zeros(1, shape.kv_heads, context, shape.head_dim, dtype=torch.bfloat16, device=device)
+
+            return Layer(
+                attn_norm=part("attn_norm"),
+                qkv=part("attn_q", "attn_k", "attn_v"),
+                q_norm=part("attn_q_norm"),
+                k_norm=part("attn_k_norm"),
+                output=part("attn_output"),
+                ffn_norm=part("ffn_norm"),
+                router=part("ffn_gate_inp"),
+                gate_up=part("ffn_gate_exps", "ffn_up_exps", dim=1),
+                down=part("ffn_down_exps"),
+                keys=cache(),
+                values=cache(),
+            )
+
+        self.layers = [layer(index) for index in range(shape.layers)]
+        self.embedding, self.norm, self.head = (
+            weights[name].to(device) for name in ("token_embd", "output_norm", "output")
+        )
+        frequencies = shape.rope_base ** -(torch.arange(0, shape.head_dim, 2, dtype=torch.float64) / shape.head_dim)
+        angles = torch.outer(torch.arange(context, dtype=torch.float64), frequencies)
+        self.cos, self.sin = angles.cos().float().to(device), angles.sin().float().to(device)
+
+    def logits(self, tokens: torch.Tensor, start: int) -> torch.Tensor:
+        """tokens [n] on the card at positions start ..; logits [1, vocabulary] behind the last of them."""
+        shape = self.shape
+        end = start + tokens.numel()
+        cos, sin = self.cos[start:end], self.sin[start:end]
+        residual = functional.embedding(tokens, self.embedding)
+        normed = ops.rms_norm(residual, self.layers[0].attn_norm, shape.eps)
+        for layer, following in zip(self.layers, [*self.layers[1:], None], strict=True):
+            attended = self.attention(layer, functional.linear(normed, layer.qkv), cos, sin, start, end)
+            x = functional.linear(attended, layer.output)
+            ops.add_rms_norm_(x, residual, layer.ffn_norm, shape.eps)
+            scores = functional.linear(x, layer.router)
+            shares, ids = ops.route_experts(scores, shape.chosen, renormalize=True)
+            normed, _ = ops.fused_moe(x, layer.gate_up, layer.down, ids, shares)
+            if following is None:
+                normed, residual = normed[-1:], residual[-1:]
+            weight = self.norm if following is None else following.attn_norm
+            ops.add_rms_norm_(normed, residual, weight, shape.eps)
+        return functional.linear(normed, self.head)
+
+    def attention(
+        self, layer: Layer, qkv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, start: int, end: int
+    ) -> torch.Tensor:
+        shape = self.shape
+        q, k, v = ops.qkv_norm_rope(
+            qkv, shape.heads, shape.kv_heads, cos, sin, q_weight=layer.q_norm, k_weight=layer.k_norm,
+            eps=shape.eps, rotary_dim=shape.head_dim,
+        )  # fmt: skip
+        layer.keys[0, :, start:end].copy_(k.transpose(0, 1))
+        layer.values[0, :, start:end].copy_(v.transpose(0, 1))
+        query = q.transpose(0, 1).unsqueeze(0)
+        out, _ = ops.attention(query, layer.keys[:, :, :end], layer.values[:, :, :end], right=0)
+        return out.transpose(1, 2).reshape(end - start, -1)
+
+    def prefill(self, tokens: Sequence[int]) -> torch.Tensor:
+        return self.logits(torch.tensor(tokens, device=self.device), 0)
+
+    def decode(self, first: torch.Tensor, start: int, count: int) -> list[torch.Tensor]:
+        """The `count` tokens [1] that greedy decoding appends behind token `first` [1] at position `start`."""
+        chosen = [first]
+        for position in range(start, start + count):
+            chosen.append(self.logits(chosen[-1], position).argmax(-1))
+        return chosen[1:]
