@@ -71,6 +71,25 @@ void finish_tile(
   });
 }
 
+/// What the product of the row tile `tile` fetches of `lines`: the first two get half of the next panel each. Where the
+/// lines' depth is contiguous, half of the lines; else of each step in depth (one unit, of one or two numbers) one of
+/// two numbers or one of two cache lines.
+template <class T>
+Fetch fetch_of(const Lines<T>& lines, int64_t tile) {
+  constexpr int64_t kBytes = sizeof(T);
+  if (tile >= 2) {
+    return {reinterpret_cast<const char*>(lines.data), 0, 0};
+  }
+  if (lines.depth_stride == 1) {
+    return {
+        reinterpret_cast<const char*>(lines.at(tile * Fetch::kGroup, 0)), lines.line_stride * kBytes,
+        Fetch::kGroup * Packing<T>::kDepth * kBytes};
+  }
+  const int64_t step = Packing<T>::kDepth * lines.depth_stride * kBytes;
+  const T* first = Packing<T>::kDepth == 2 ? lines.at(0, tile) : lines.at(tile * Vec::kLanes, 0);
+  return {reinterpret_cast<const char*>(first), step, Fetch::kGroup * step};
+}
+
 template <class T>
 void packed_of(
     const GemmProblem& problem, int64_t batch, int64_t row, int64_t row_end, int64_t column, int64_t column_end) {
@@ -78,15 +97,17 @@ void packed_of(
   constexpr int64_t kTile = int64_t{kTileRows} * kTileColumns;
   const int64_t rows = row_end - row;
   const int64_t columns = column_end - column;
-  const int64_t row_tiles = (rows + kTileRows - 1) / kTileRows;
+  // Nearly equal tiles (16 rows as 8 and 8), two where that costs nothing, as each fetches half of the next panel.
+  const int64_t row_tiles = rows >= kTileRows / 2 && rows <= kTileRows ? 2 : (rows + kTileRows - 1) / kTileRows;
+  const int64_t tile_rows = (rows + row_tiles - 1) / row_tiles;
   const int64_t column_tiles = (columns + kTileColumns - 1) / kTileColumns;
   const int64_t deepest = least(kTileDepth<T>, problem.k);
   const int64_t deepest_units = (deepest + Packing<T>::kDepth - 1) / Packing<T>::kDepth;
   const bool one_pass = problem.k <= kTileDepth<T>;
   Unit* left = static_cast<Unit*>(
       scratch(0, static_cast<size_t>(row_tiles * kTileRows * deepest_units + kPanelSlack) * sizeof(Unit)));
-  Unit* right = static_cast<Unit*>(
-      scratch(1, static_cast<size_t>(column_tiles * kTileColumns * deepest_units + kPanelSlack) * sizeof(Unit)));
+  Unit* panel =
+      static_cast<Unit*>(scratch(1, static_cast<size_t>(kTileColumns * deepest_units + kPanelSlack) * sizeof(Unit)));
   float* tiles = static_cast<float*>(
       scratch(2, static_cast<size_t>(one_pass ? kTile : row_tiles * column_tiles * kTile) * sizeof(float)));
   const Lines<T> a = {
@@ -101,25 +122,26 @@ void packed_of(
     const int64_t units = (depth + Packing<T>::kDepth - 1) / Packing<T>::kDepth;
     const bool last = k + depth >= problem.k;
     for (int64_t i = 0; i < row_tiles; ++i) {
-      const int here = static_cast<int>(least(kTileRows, rows - i * kTileRows));
+      const int here = static_cast<int>(least(tile_rows, rows - i * tile_rows));
       pack_panel(
-          Lines<T>{a.at(i * kTileRows, k), a.line_stride, a.depth_stride}, here, depth, here,
-          left + i * kTileRows * units);
+          Lines<T>{a.at(i * tile_rows, k), a.line_stride, a.depth_stride}, here, depth, here,
+          left + i * tile_rows * units);
     }
     for (int64_t j = 0; j < column_tiles; ++j) {
       const int64_t first = j * kTileColumns;
-      const Unit* panel = right + j * kTileColumns * units;
       pack_panel(
           Lines<T>{b.at(first, k), b.line_stride, b.depth_stride},
-          static_cast<int>(least(kTileColumns, columns - first)), depth, kTileColumns,
-          right + j * kTileColumns * units);
+          static_cast<int>(least(kTileColumns, columns - first)), depth, kTileColumns, panel);
+      const Lines<T> next = {
+          j + 1 < column_tiles ? b.at(first + kTileColumns, k) : b.at(0, k + depth), b.line_stride, b.depth_stride};
       for (int64_t i = 0; i < row_tiles; ++i) {
-        const int64_t here = least(kTileRows, rows - i * kTileRows);
+        const int64_t here = least(tile_rows, rows - i * tile_rows);
         float* tile = tiles + (one_pass ? 0 : (j * row_tiles + i) * kTile);
-        multiply_panels(static_cast<int>(here), left + i * kTileRows * units, panel, units, tile, k > 0);
+        multiply_panels(
+            static_cast<int>(here), left + i * tile_rows * units, panel, units, tile, k > 0, fetch_of(next, i));
         if (last) {
           finish_tile(
-              problem, batch, row + i * kTileRows, here, column + first, least(kTileColumns, columns - first), tile,
+              problem, batch, row + i * tile_rows, here, column + first, least(kTileColumns, columns - first), tile,
               kTileColumns);
         }
       }

@@ -15,7 +15,7 @@ constexpr int kDotStreams = 4;
 constexpr int kDotBlock = MUDNN_LEVEL == 2 ? 6 : 2;
 constexpr int kDotRows = 32;
 /// How far ahead the matrix is fetched into the second cache, in numbers.
-constexpr int64_t kDotAhead = 512;
+constexpr int64_t kDotAhead = 1024;
 
 /// Numbers in one step along the depth.
 template <class T>
@@ -84,10 +84,10 @@ MUDNN_INLINE void dot_block(
   for (; k + kDotStep<T> <= depth; k += kDotStep<T>) {
     const Vec b[kDotStreams] = {dot_load(b0 + k), dot_load(b1 + k), dot_load(b2 + k), dot_load(b3 + k)};
     if (ahead != 0) {
-      __builtin_prefetch(b0 + k + ahead, 0, 2);
-      __builtin_prefetch(b1 + k + ahead, 0, 2);
-      __builtin_prefetch(b2 + k + ahead, 0, 2);
-      __builtin_prefetch(b3 + k + ahead, 0, 2);
+      // Every other line: its neighbour comes along, and requests cost places in the queue of misses.
+      const bool odd = (k & kDotStep<T>) != 0;
+      __builtin_prefetch((odd ? b0 : b2) + k + ahead, 0, 2);
+      __builtin_prefetch((odd ? b1 : b3) + k + ahead, 0, 2);
     }
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {

@@ -35,28 +35,44 @@ MUDNN_INLINE Vec multiply_unit(Vec a, Vec b, Vec sum, const uint32_t*) {
 }
 #endif
 
+/// Memory that will be packed next, fetched into the second cache during a product: of each 16 units of depth one cache
+/// line at data + i * step for i = 0 .. 15, then on by group_step.
+struct Fetch {
+  static constexpr int64_t kGroup = 16;
+  const char* data;
+  int64_t step;
+  int64_t group_step;
+};
+
 /// tile[row * kTileColumns + column] (+)= sum over p of left(p, row) * right(p, column): `left` is a panel of width
 /// kRows, `right` one of width kTileColumns, `units` their depth in units.
 template <int kRows, class Unit>
 __attribute__((noinline)) void multiply_panels(
-    const Unit* left, const Unit* right, int64_t units, float* tile, bool add) {
+    const Unit* left, const Unit* right, int64_t units, float* tile, bool add, Fetch fetch) {
   Vec sum[kRows][2];
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) {
     sum[i][0] = zero();
     sum[i][1] = zero();
   }
-  for (int64_t p = 0; p < units; ++p) {
-    const Vec b0 = load_unit(right);
-    const Vec b1 = load_unit(right + Vec::kLanes);
+  for (int64_t begin = 0; begin < units; begin += Fetch::kGroup) {
+    const int64_t end = begin + Fetch::kGroup < units ? begin + Fetch::kGroup : units;
+    const char* ahead = fetch.data;
+    for (int64_t p = begin; p < end; ++p) {
+      const Vec b0 = load_unit(right);
+      const Vec b1 = load_unit(right + Vec::kLanes);
+      __builtin_prefetch(ahead, 0, 2);
+      ahead += fetch.step;
 #pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i) {
-      const Vec a = broadcast_unit(left + i);
-      sum[i][0] = multiply_unit(a, b0, sum[i][0], left);
-      sum[i][1] = multiply_unit(a, b1, sum[i][1], left);
+      for (int i = 0; i < kRows; ++i) {
+        const Vec a = broadcast_unit(left + i);
+        sum[i][0] = multiply_unit(a, b0, sum[i][0], left);
+        sum[i][1] = multiply_unit(a, b1, sum[i][1], left);
+      }
+      left += kRows;
+      right += kTileColumns;
     }
-    left += kRows;
-    right += kTileColumns;
+    fetch.data += fetch.group_step;
   }
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) {
@@ -72,11 +88,12 @@ __attribute__((noinline)) void multiply_panels(
 
 /// multiply_panels for a number of rows 1 .. kTileRows known at run time.
 template <class Unit>
-MUDNN_INLINE void multiply_panels(int rows, const Unit* left, const Unit* right, int64_t units, float* tile, bool add) {
+MUDNN_INLINE void multiply_panels(
+    int rows, const Unit* left, const Unit* right, int64_t units, float* tile, bool add, const Fetch& fetch) {
   switch (rows) {
-#define MUDNN_ROWS(n)                                  \
-  case n:                                              \
-    multiply_panels<n>(left, right, units, tile, add); \
+#define MUDNN_ROWS(n)                                         \
+  case n:                                                     \
+    multiply_panels<n>(left, right, units, tile, add, fetch); \
     break;
 #if MUDNN_LEVEL == 2
     MUDNN_ROWS(14)
