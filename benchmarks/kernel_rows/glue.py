@@ -130,6 +130,18 @@ def activation(name: str, tokens: int) -> Case:
     )
 
 
+def softmax(name: str, tokens: int, columns: int, dtype: torch.dtype) -> Case:
+    function = getattr(torch, name)
+    x = rand(tokens, columns, dtype=dtype)
+    (device,) = on("musa", x)
+    return Case(
+        musa=lambda: function(device, -1),
+        rivals={"torch": lambda: function(x, -1)},
+        bytes=2 * x.nbytes,
+        calls=max(1, (1 << 21) // x.numel()),
+    )
+
+
 def rotate_half(x: torch.Tensor) -> torch.Tensor:
     half = x.shape[-1] // 2
     return torch.cat((-x[..., half:], x[..., :half]), dim=-1)
@@ -178,6 +190,14 @@ def rows() -> Iterator[Row]:
     yield Row("gated RMSNorm 32 heads bf16 T=2048", (Goal(1, "hf"),), lambda: gated_rms_norm(2048))
     yield Row("QK-norm 32 + 8 heads bf16 T=1", (Goal(1, "hf"),), lambda: qk_norm(1))
     yield Row("QK-norm 32 + 8 heads bf16 T=2048", (Goal(1, "hf"),), lambda: qk_norm(2048))
+    for name in ("softmax", "log_softmax"):
+        for dtype, label in ((torch.float32, "fp32"), (torch.bfloat16, "bf16")):
+            for tokens, columns in ((1, WIDTH), (2048, WIDTH), (16, 151936)):
+                yield Row(
+                    f"{name} {label} {tokens} x {columns}",
+                    (Goal(1, "torch"),),
+                    lambda n=name, t=tokens, c=columns, d=dtype: softmax(n, t, c, d),
+                )
     for tokens in (1, 16, 2048):
         yield Row(f"RoPE bf16 T={tokens}", (Goal(8, "hf"),), lambda t=tokens: rope(t))
         yield Row(f"RoPE in place bf16 T={tokens}", (Goal(8, "hf"),), lambda t=tokens: paged_rope(t))
