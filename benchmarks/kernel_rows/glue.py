@@ -142,6 +142,18 @@ def softmax(name: str, tokens: int, columns: int, dtype: torch.dtype) -> Case:
     )
 
 
+def embedding(tokens: int) -> Case:
+    table = rand(32000, WIDTH)
+    ids = torch.randint(32000, (tokens,), generator=torch.Generator().manual_seed(1))
+    device_table, device_ids = on("musa", table, ids)
+    return Case(
+        musa=lambda: torch.nn.functional.embedding(device_ids, device_table),
+        rivals={"torch": lambda: torch.nn.functional.embedding(ids, table)},
+        bytes=2 * tokens * WIDTH * 2,
+        calls=max(1, 2048 // tokens),
+    )
+
+
 def rotate_half(x: torch.Tensor) -> torch.Tensor:
     half = x.shape[-1] // 2
     return torch.cat((-x[..., half:], x[..., :half]), dim=-1)
@@ -190,6 +202,8 @@ def rows() -> Iterator[Row]:
     yield Row("gated RMSNorm 32 heads bf16 T=2048", (Goal(1, "hf"),), lambda: gated_rms_norm(2048))
     yield Row("QK-norm 32 + 8 heads bf16 T=1", (Goal(1, "hf"),), lambda: qk_norm(1))
     yield Row("QK-norm 32 + 8 heads bf16 T=2048", (Goal(1, "hf"),), lambda: qk_norm(2048))
+    for tokens in (1, 2048):
+        yield Row(f"F.embedding bf16 T={tokens}", (Goal(1, "torch"),), lambda t=tokens: embedding(t))
     for name in ("softmax", "log_softmax"):
         for dtype, label in ((torch.float32, "fp32"), (torch.bfloat16, "bf16")):
             for tokens, columns in ((1, WIDTH), (2048, WIDTH), (16, 151936)):
