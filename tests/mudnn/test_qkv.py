@@ -196,6 +196,15 @@ def test_meta_gives_shapes_and_dtypes() -> None:
     assert q.dtype == k.dtype == v.dtype == torch.bfloat16
 
 
+def test_the_clock_counts_the_angles_that_are_read() -> None:
+    qkv, table = torch.ones(3, 6 * 8, device="musa"), torch.ones(5000, 4, device="musa")
+    positions, weight = torch.arange(3, device="musa"), torch.ones(8, device="musa")
+    torch.musa.reset_op_statistics()
+    ops.qkv_norm_rope(qkv, 2, 2, table, table, positions=positions, q_weight=weight, rotary_dim=8)
+    (entry,) = torch.musa.op_statistics()
+    assert entry.bytes == 2 * 3 * 48 * 4 + 3 * (2 * 4 * 4 + 8) + 8 * 4
+
+
 def test_wrong_operands_are_refused() -> None:
     qkv, cos = torch.ones(2, 8 * 16, device="musa"), torch.ones(2, 16, device="musa")
     for device in ("cpu", "musa", "meta"):

@@ -4,6 +4,8 @@
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
+#include <algorithm>
+
 #include "backend/native/differentiable.h"
 #include "backend/native/kernels.h"
 #include "backend/native/norm.h"
@@ -182,6 +184,22 @@ ThreeTensors qkv_norm_rope(
   return result;
 }
 
+/// qkv in and out again, and of the angles the rows that are read.
+OpCost qkv_norm_rope_cost(const c10::IValue* arguments) {
+  const at::Tensor& qkv = arguments[0].toTensor();
+  const at::Tensor& cos = arguments[3].toTensor();
+  const auto numbers = static_cast<double>(qkv.numel());
+  const double tokens = qkv.dim() == 0 ? 0 : numbers / static_cast<double>(std::max<int64_t>(1, qkv.size(-1)));
+  const double of_token = 2.0 * static_cast<double>(cos.size(-1)) * static_cast<double>(cos.itemsize()) +
+      (arguments[5].isTensor() ? static_cast<double>(arguments[5].toTensor().itemsize()) : 0.0);
+  double bytes = 2 * numbers * static_cast<double>(qkv.itemsize()) + tokens * of_token;
+  for (const int weight : {6, 7}) {
+    bytes += arguments[weight].isTensor() ? static_cast<double>(arguments[weight].toTensor().nbytes()) : 0.0;
+  }
+  constexpr double kOperationsEach = 6;  // square, sum, scale, weight and two of the rotation
+  return {.flops = kOperationsEach * numbers, .bytes = bytes};
+}
+
 // ---- meta kernel
 
 ThreeTensors qkv_norm_rope_meta(
@@ -196,7 +214,7 @@ ThreeTensors qkv_norm_rope_meta(
 
 constexpr char kQkvNormRope[] = "musa::qkv_norm_rope";
 
-MUSA_NATIVE_KERNEL(kQkvNormRope, qkv_norm_rope);
+MUSA_NATIVE_KERNEL(kQkvNormRope, qkv_norm_rope, qkv_norm_rope_cost);
 
 TORCH_LIBRARY_FRAGMENT(musa, library) {
   library.def(
