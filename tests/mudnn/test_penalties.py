@@ -66,6 +66,21 @@ def test_without_prompt_lengths_all_is_answer_and_nothing_is_changed_in_place() 
     assert torch.ops.musa.penalize_logits(logits.to("meta"), tokens.to("meta")).shape == (1, 4)
 
 
+def test_a_row_does_not_depend_on_its_batch() -> None:
+    generator = torch.Generator().manual_seed(5)
+    logits = torch.randn(5, 300, generator=generator).to("musa")
+    tokens = torch.randint(300, (5, 40), generator=generator).to("musa")
+    options = {name: torch.rand(5, generator=generator).to("musa") + 0.5 for name in ("repetition", "frequency")}
+    options["prompt_lengths"] = torch.tensor([0, 40, 7, 20, 39], device="musa")
+    options["bias_ids"] = tokens[:, :4]
+    options["bias"] = torch.randn(5, 4, generator=generator).to("musa")
+    every = torch.ops.musa.penalize_logits(logits, tokens, **options)
+    for row in range(5):
+        part = {name: value[row : row + 1] for name, value in options.items()}
+        alone = torch.ops.musa.penalize_logits(logits[row : row + 1], tokens[row : row + 1], **part)
+        assert torch.equal(alone[0], every[row])
+
+
 @pytest.mark.parametrize("device", ["musa", "cpu", "meta"])
 def test_what_is_refused(device: str) -> None:
     logits = torch.ones(2, 4, device=device)

@@ -161,6 +161,17 @@ def test_nan_and_infinite_scores_are_taken() -> None:
         assert got.tolist() == [30, 5, 0, 50]
 
 
+def test_tokens_of_score_minus_infinity_are_never_drawn() -> None:
+    rows = 2000
+    logits = torch.full((rows, 40), -torch.inf)
+    logits[:, 3:12:2] = torch.tensor([0.0, -20.0, -300.0, -690.0, -705.0])
+    seeds = torch.arange(rows)
+    expected = torch.ops.musa.sample(logits, seeds=seeds)
+    got = torch.ops.musa.sample(logits.to("musa"), seeds=seeds.to("musa"))
+    assert torch.equal(got.cpu(), expected)
+    assert set(expected.tolist()) <= {3, 5, 7, 9, 11}
+
+
 def test_no_rows() -> None:
     assert torch.ops.musa.sample(torch.ones(0, 5, device="musa")).shape == (0,)
     assert torch.ops.musa.filter_logits(torch.ones(0, 5, device="musa")).shape == (0, 5)

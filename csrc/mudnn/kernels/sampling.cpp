@@ -8,8 +8,10 @@ namespace mudnn {
 namespace {
 
 /// e^x for x <= 0, in double: sums of a vocabulary's weights must not depend on how their exponentials are rounded. As
-/// exp of vec_math.h, with Taylor's series to r^12 (remainder 2e-16); plain loops over it become vector code.
+/// exp of vec_math.h, with Taylor's series to r^12 (remainder 2e-16); plain loops over it become vector code. 0 below
+/// -700: a token with a score of -infinity must not be what is left when rounding has eaten all others.
 MUDNN_INLINE double exact_exp(double x) {
+  const double seen = x < -700.0 ? 0.0 : 1.0;
   x = x < -700.0 ? -700.0 : x;
   const double shifted = x * 1.4426950408889634 + 0x1.8p52;  // the integer stands in the low bits
   const double n = shifted - 0x1.8p52;
@@ -33,7 +35,7 @@ MUDNN_INLINE double exact_exp(double x) {
   bits = (bits + 1023) << 52;
   double power = 0;
   memcpy(&power, &bits, sizeof power);
-  return p * power;
+  return p * power * seen;
 }
 
 /// weights[lane] = e^(v[lane] - largest).
