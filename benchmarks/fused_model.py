@@ -152,5 +152,5 @@ class FusedModel:
         """The `count` tokens [1] that greedy decoding appends behind token `first` [1] at position `start`."""
         chosen = [first]
         for position in range(start, start + count):
-            chosen.append(self.logits(chosen[-1], position).argmax(-1))
+            chosen.append(ops.sample(self.logits(chosen[-1], position)))
         return chosen[1:]
