@@ -1,6 +1,6 @@
 """A random Qwen3-MoE model, and the way an engine computes it with the fused operators of `torch.ops.musa`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -71,23 +71,28 @@ class Layer:
     router: torch.Tensor
     gate_up: torch.Tensor
     down: torch.Tensor
-    keys: torch.Tensor  # the cache, [1, kv heads, positions, head dim]
+    keys: torch.Tensor  # the cache, [positions, kv heads, head dim]
     values: torch.Tensor
 
 
+Attend = Callable[[Layer, torch.Tensor], torch.Tensor]
+
+
 class FusedModel:
-    """One sequence of up to `context` tokens on one card."""
+    """One sequence of up to `context` tokens on one card. A decoding step is a graph, captured once: it finds its token
+    and position in memory and leaves there those of the next step."""
 
     def __init__(self, shape: Shape, weights: Weights, context: int, device: str = "musa") -> None:
         self.shape = shape
         self.device = device
+        self.context = context
 
         def layer(index: int) -> Layer:
             def part(*names: str, dim: int = 0) -> torch.Tensor:
                 return torch.cat([weights[f"blk.{index}.{name}"] for name in names], dim).to(device)
 
             def cache() -> torch.Tensor:
-                return torch.zeros(1, shape.kv_heads, context, shape.head_dim, dtype=torch.bfloat16, device=device)
+                return torch.zeros(context, shape.kv_heads, shape.head_dim, dtype=torch.bfloat16, device=device)
 
             return Layer(
                 attn_norm=part("attn_norm"),
@@ -110,20 +115,34 @@ class FusedModel:
         frequencies = shape.rope_base ** -(torch.arange(0, shape.head_dim, 2, dtype=torch.float64) / shape.head_dim)
         angles = torch.outer(torch.arange(context, dtype=torch.float64), frequencies)
         self.cos, self.sin = angles.cos().float().to(device), angles.sin().float().to(device)
+        self.positions = torch.arange(context, device=device)
+        self.token = torch.zeros(1, dtype=torch.long, device=device)
+        self.position = torch.zeros(1, dtype=torch.long, device=device)
+        # The keys so far, and the rest of the cache, which no query looks at.
+        self.key_starts = torch.tensor([0, 1, context], dtype=torch.int32, device=device)
+        self.query_starts = torch.tensor([0, 1, 1], dtype=torch.int32, device=device)
+        self.one_key = torch.tensor([0, 1, 0], dtype=torch.int32, device=device)
+        self.step()
+        self.graph = torch.musa.MUSAGraph()
+        with torch.musa.graph(self.graph):
+            self.step()
 
-    def logits(self, tokens: torch.Tensor, start: int) -> torch.Tensor:
-        """tokens [n] on the card at positions start ..; logits [1, vocabulary] behind the last of them."""
+    def compute(self, tokens: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:
+        """tokens [n] at positions [n]; logits [1, vocabulary] behind the last of them."""
         shape = self.shape
-        end = start + tokens.numel()
-        cos, sin = self.cos[start:end], self.sin[start:end]
         residual = functional.embedding(tokens, self.embedding)
         normed = ops.rms_norm(residual, self.layers[0].attn_norm, shape.eps)
         for layer, following in zip(self.layers, [*self.layers[1:], None], strict=True):
-            attended = self.attention(layer, functional.linear(normed, layer.qkv), cos, sin, start, end)
-            x = functional.linear(attended, layer.output)
+            q, k, v = ops.qkv_norm_rope(
+                functional.linear(normed, layer.qkv), shape.heads, shape.kv_heads, self.cos, self.sin,
+                positions=positions, q_weight=layer.q_norm, k_weight=layer.k_norm, eps=shape.eps,
+                rotary_dim=shape.head_dim,
+            )  # fmt: skip
+            layer.keys.index_copy_(0, positions, k)
+            layer.values.index_copy_(0, positions, v)
+            x = functional.linear(attend(layer, q), layer.output)
             ops.add_rms_norm_(x, residual, layer.ffn_norm, shape.eps)
-            scores = functional.linear(x, layer.router)
-            shares, ids = ops.route_experts(scores, shape.chosen, renormalize=True)
+            shares, ids = ops.route_experts(functional.linear(x, layer.router), shape.chosen, renormalize=True)
             normed, _ = ops.fused_moe(x, layer.gate_up, layer.down, ids, shares)
             if following is None:
                 normed, residual = normed[-1:], residual[-1:]
@@ -131,26 +150,34 @@ class FusedModel:
             ops.add_rms_norm_(normed, residual, weight, shape.eps)
         return functional.linear(normed, self.head)
 
-    def attention(
-        self, layer: Layer, qkv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, start: int, end: int
-    ) -> torch.Tensor:
-        shape = self.shape
-        q, k, v = ops.qkv_norm_rope(
-            qkv, shape.heads, shape.kv_heads, cos, sin, q_weight=layer.q_norm, k_weight=layer.k_norm,
-            eps=shape.eps, rotary_dim=shape.head_dim,
-        )  # fmt: skip
-        layer.keys[0, :, start:end].copy_(k.transpose(0, 1))
-        layer.values[0, :, start:end].copy_(v.transpose(0, 1))
-        query = q.transpose(0, 1).unsqueeze(0)
-        out, _ = ops.attention(query, layer.keys[:, :, :end], layer.values[:, :, :end], right=0)
-        return out.transpose(1, 2).reshape(end - start, -1)
+    def logits(self, tokens: Sequence[int], start: int) -> torch.Tensor:
+        """Of the position behind `tokens`, which stand at start ..; [vocabulary]."""
+        end = start + len(tokens)
 
-    def prefill(self, tokens: Sequence[int]) -> torch.Tensor:
-        return self.logits(torch.tensor(tokens, device=self.device), 0)
+        def attend(layer: Layer, q: torch.Tensor) -> torch.Tensor:
+            query, key, value = (x.transpose(0, 1).unsqueeze(0) for x in (q, layer.keys[:end], layer.values[:end]))
+            out, _ = ops.attention(query, key, value, right=0)
+            return out.transpose(1, 2).reshape(len(tokens), -1)
 
-    def decode(self, first: torch.Tensor, start: int, count: int) -> list[torch.Tensor]:
-        """The `count` tokens [1] that greedy decoding appends behind token `first` [1] at position `start`."""
-        chosen = [first]
-        for position in range(start, start + count):
-            chosen.append(ops.sample(self.logits(chosen[-1], position)))
-        return chosen[1:]
+        return self.compute(torch.tensor(tokens, device=self.device), self.positions[start:end], attend)[0]
+
+    def step(self) -> None:
+        def attend(layer: Layer, q: torch.Tensor) -> torch.Tensor:
+            starts = self.query_starts, self.key_starts
+            out, _ = ops.attention_varlen(q, layer.keys, layer.values, *starts, 1, self.context, right=0)
+            return out.view(1, -1)
+
+        self.token.copy_(ops.sample(self.compute(self.token, self.position, attend)))
+        self.position.add_(1)
+        self.key_starts.add_(self.one_key)
+
+    def decode(self, first: int, start: int, count: int) -> list[int]:
+        """The tokens that greedy decoding appends behind token `first` at position `start`."""
+        self.token.fill_(first)
+        self.position.fill_(start)
+        self.key_starts[1] = start + 1
+        chosen = []
+        for _ in range(count):
+            self.graph.replay()
+            chosen.append(int(self.token))
+        return chosen

@@ -58,7 +58,7 @@ def compare(ours: FusedModel, theirs: "LlamaModel", prompt: list[int]) -> None:
     agreed = 0
     for _ in range(CHECKED):
         expected = torch.from_numpy(theirs.logits(text, start).copy())
-        got = ours.logits(torch.tensor(text, device="musa"), start)[0].float().cpu()
+        got = ours.logits(text, start).float().cpu()
         start += len(text)
         scale = expected.square().mean().sqrt()
         worst = max(worst, float((got - expected).square().mean().sqrt() / scale))
@@ -71,6 +71,13 @@ def compare(ours: FusedModel, theirs: "LlamaModel", prompt: list[int]) -> None:
                 f"tokens {mine} and {token}"
             )
         text = [token]
+    one_by_one, position = [prompt[0]], PROMPT
+    while len(one_by_one) <= CHECKED:
+        one_by_one.append(int(ours.logits(one_by_one[-1:], position).argmax()))
+        position += 1
+    replayed = ours.decode(prompt[0], PROMPT, CHECKED)
+    if replayed != one_by_one[1:]:
+        raise RuntimeError(f"the graph of a step chooses the tokens {replayed}, its operators {one_by_one[1:]}")
     print(f"the same model: logits differ by at most {worst:.2%}, {agreed} of {CHECKED} tokens are the same")
 
 
@@ -99,10 +106,9 @@ def main() -> int:
 def measure(ours: FusedModel, theirs: "LlamaModel", shape: Shape, seconds: float) -> int:
     prompt = torch.randint(shape.vocabulary, (PROMPT,), generator=torch.Generator().manual_seed(1)).tolist()
     compare(ours, theirs, prompt)
-    first = torch.tensor([prompt[0]], device="musa")
     sides = {
-        "prefill": (lambda: ours.prefill(prompt), lambda: theirs.logits(prompt, 0)),
-        "decode": (lambda: ours.decode(first, PROMPT, NEW), lambda: theirs.decode(prompt[0], PROMPT, NEW)),
+        "prefill": [lambda side=side: side.logits(prompt, 0) for side in (ours, theirs)],
+        "decode": [lambda side=side: side.decode(prompt[0], PROMPT, NEW) for side in (ours, theirs)],
     }
     met = True
     for stage, tokens in (("prefill", PROMPT), ("decode", NEW)):
