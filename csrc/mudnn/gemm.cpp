@@ -11,10 +11,13 @@ MUDNN_TABLES_OF(GemmKernels, gemm)
 
 namespace {
 
-// A block of the result: so large that packing is a few percent of the work, and that its operands over a tile's depth
-// stay in the second cache.
+// A block of the result: so large that packing is a few percent of the work. The right operand is packed once for each
+// block of rows, the left one for each block of columns; with few rows, packing these costs little, and blocks that are
+// narrow stay within few pages of the right operand.
 constexpr int64_t kBlockRows = 560;
+constexpr int64_t kManyRows = 280;
 constexpr int64_t kBlockColumns = 512;
+constexpr int64_t kBlockColumnsOfMany = 1024;
 // Multiply-adds that are worth a second thread.
 constexpr int64_t kWorkPerTask = int64_t{1} << 17;
 
@@ -29,7 +32,8 @@ int64_t block_size(int64_t size, int64_t most, int64_t unit) {
 void packed(const GemmProblem& problem, const Parallel& parallel) {
   const GemmKernels& kernels = gemm_kernels();
   const int64_t rows = block_size(problem.m, kBlockRows, kernels.tile_rows);
-  int64_t columns = block_size(problem.n, kBlockColumns, kernels.tile_columns);
+  int64_t columns =
+      block_size(problem.n, problem.m < kManyRows ? kBlockColumns : kBlockColumnsOfMany, kernels.tile_columns);
   const int64_t row_blocks = ceil_div(problem.m, rows);
   const int64_t wanted = 4 * parallel.threads;
   if (parallel.threads > 1 && problem.batch * row_blocks * ceil_div(problem.n, columns) < wanted) {

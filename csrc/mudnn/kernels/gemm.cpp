@@ -71,23 +71,39 @@ void finish_tile(
   });
 }
 
-/// What the product of the row tile `tile` fetches of `lines`: the first two get half of the next panel each. Where the
-/// lines' depth is contiguous, half of the lines; else of each step in depth (one unit, of one or two numbers) one of
-/// two numbers or one of two cache lines.
+/// What the product of the row tile `tile` fetches of the lines that will be packed next: the first two half of them
+/// each, where their depth is contiguous; else nothing, i.e. what is there already.
 template <class T>
-Fetch fetch_of(const Lines<T>& lines, int64_t tile) {
+Fetch fetch_of(const Lines<T>& next, int64_t tile) {
   constexpr int64_t kBytes = sizeof(T);
-  if (tile >= 2) {
-    return {reinterpret_cast<const char*>(lines.data), 0, 0};
+  if (tile >= 2 || next.depth_stride != 1) {
+    return {reinterpret_cast<const char*>(next.data), 0, 0};
   }
-  if (lines.depth_stride == 1) {
-    return {
-        reinterpret_cast<const char*>(lines.at(tile * Fetch::kGroup, 0)), lines.line_stride * kBytes,
-        Fetch::kGroup * Packing<T>::kDepth * kBytes};
+  return {
+      reinterpret_cast<const char*>(next.at(tile * Fetch::kGroup, 0)), next.line_stride * kBytes,
+      Fetch::kGroup * Packing<T>::kDepth * kBytes};
+}
+
+/// Panels of the right operand that are packed at a time where its rows are contiguous.
+constexpr int64_t kPanelGroup = 8;
+
+/// Packs `lines` lines into panels, one behind the other.
+template <class T>
+void pack_right(Lines<T> from, int64_t lines, int64_t depth, typename Packing<T>::Unit* to) {
+  const int64_t panel = (depth + Packing<T>::kDepth - 1) / Packing<T>::kDepth * kTileColumns;
+  int64_t line = 0;
+#if MUDNN_LEVEL == 2
+  if (from.line_stride == 1 && lines >= 2 * kTileColumns) {
+    const int64_t full = lines / kTileColumns;
+    pack_across(from, depth, static_cast<int>(full), to);
+    line = full * kTileColumns;
   }
-  const int64_t step = Packing<T>::kDepth * lines.depth_stride * kBytes;
-  const T* first = Packing<T>::kDepth == 2 ? lines.at(0, tile) : lines.at(tile * Vec::kLanes, 0);
-  return {reinterpret_cast<const char*>(first), step, Fetch::kGroup * step};
+#endif
+  for (; line < lines; line += kTileColumns) {
+    pack_panel(
+        Lines<T>{from.at(line, 0), from.line_stride, from.depth_stride},
+        static_cast<int>(least(kTileColumns, lines - line)), depth, kTileColumns, to + line / kTileColumns * panel);
+  }
 }
 
 template <class T>
@@ -106,8 +122,8 @@ void packed_of(
   const bool one_pass = problem.k <= kTileDepth<T>;
   Unit* left = static_cast<Unit*>(
       scratch(0, static_cast<size_t>(row_tiles * kTileRows * deepest_units + kPanelSlack) * sizeof(Unit)));
-  Unit* panel =
-      static_cast<Unit*>(scratch(1, static_cast<size_t>(kTileColumns * deepest_units + kPanelSlack) * sizeof(Unit)));
+  Unit* right = static_cast<Unit*>(
+      scratch(1, static_cast<size_t>(kPanelGroup * kTileColumns * deepest_units + kPanelSlack) * sizeof(Unit)));
   float* tiles = static_cast<float*>(
       scratch(2, static_cast<size_t>(one_pass ? kTile : row_tiles * column_tiles * kTile) * sizeof(float)));
   const Lines<T> a = {
@@ -116,6 +132,7 @@ void packed_of(
   const Lines<T> b = {
       static_cast<const T*>(problem.b) + batch * problem.b_batch + column * problem.b_column, problem.b_column,
       problem.b_row};
+  const int64_t group = b.depth_stride == 1 ? 1 : kPanelGroup;
   int64_t k = 0;
   do {
     const int64_t depth = least(kTileDepth<T>, problem.k - k);
@@ -129,9 +146,12 @@ void packed_of(
     }
     for (int64_t j = 0; j < column_tiles; ++j) {
       const int64_t first = j * kTileColumns;
-      pack_panel(
-          Lines<T>{b.at(first, k), b.line_stride, b.depth_stride},
-          static_cast<int>(least(kTileColumns, columns - first)), depth, kTileColumns, panel);
+      if (j % group == 0) {
+        pack_right(
+            Lines<T>{b.at(first, k), b.line_stride, b.depth_stride}, least(columns - first, group * kTileColumns),
+            depth, right);
+      }
+      const Unit* panel = right + j % group * kTileColumns * units;
       const Lines<T> next = {
           j + 1 < column_tiles ? b.at(first + kTileColumns, k) : b.at(0, k + depth), b.line_stride, b.depth_stride};
       for (int64_t i = 0; i < row_tiles; ++i) {

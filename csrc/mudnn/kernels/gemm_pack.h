@@ -147,6 +147,44 @@ void pack_panel(Lines<T> from, int lines, int64_t depth, int width, typename Pac
   }
 }
 
+// Two vectors of units, of 32 neighbouring lines at one depth.
+template <class T>
+MUDNN_INLINE void across_two(const T* p, int64_t, int64_t, __m512i (&units)[2]) {
+  units[0] = across(p, 0, 1, 16);
+  units[1] = across(p + 16, 0, 1, 16);
+}
+MUDNN_INLINE void across_two(const Bfloat16* p, int64_t depth_stride, int64_t numbers, __m512i (&units)[2]) {
+  const __m512i order = _mm512_set_epi16(
+      47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32,
+      0);
+  const __m512i first = _mm512_loadu_si512(p);
+  const __m512i second = numbers < 2 ? _mm512_setzero_si512() : _mm512_loadu_si512(p + depth_stride);
+  units[0] = _mm512_permutex2var_epi16(first, order, second);
+  units[1] = _mm512_permutex2var_epi16(first, _mm512_add_epi16(order, _mm512_set1_epi16(16)), second);
+}
+
+/// Packs `panels` panels of 32 lines each, one behind the other, where lines are contiguous: all of them together, as
+/// short pieces of distant rows are slow to come from memory.
+template <class T>
+void pack_across(Lines<T> from, int64_t depth, int panels, typename Packing<T>::Unit* to) {
+  constexpr int kDepth = Packing<T>::kDepth;
+  constexpr int64_t kAhead = 32;
+  const int64_t panel = (depth + kDepth - 1) / kDepth * 32;
+  for (int64_t k = 0; k < depth; k += kDepth) {
+    for (int i = 0; i < panels; ++i) {
+      const T* p = from.at(i * 32, k);
+      for (int part = 0; part < kDepth * static_cast<int>(sizeof(T)) * 32 / 64; ++part) {
+        const T* next = kDepth == 2 ? p + part * from.depth_stride : p + part * 16;
+        __builtin_prefetch(next + kAhead * from.depth_stride, 0, 2);
+      }
+      __m512i units[2];
+      across_two(p, from.depth_stride, depth - k, units);
+      _mm512_storeu_si512(to + i * panel + k / kDepth * 32, units[0]);
+      _mm512_storeu_si512(to + i * panel + k / kDepth * 32 + 16, units[1]);
+    }
+  }
+}
+
 #else
 
 /// As above; never writes behind the panel.

@@ -55,6 +55,13 @@ __attribute__((noinline)) void multiply_panels(
     sum[i][0] = zero();
     sum[i][1] = zero();
   }
+  if (add) {
+    // A large block's sums lie beyond the second cache.
+    for (int i = 0; i < kRows; ++i) {
+      __builtin_prefetch(tile + i * kTileColumns, 1, 2);
+      __builtin_prefetch(tile + i * kTileColumns + Vec::kLanes, 1, 2);
+    }
+  }
   for (int64_t begin = 0; begin < units; begin += Fetch::kGroup) {
     const int64_t end = begin + Fetch::kGroup < units ? begin + Fetch::kGroup : units;
     const char* ahead = fetch.data;
