@@ -21,6 +21,27 @@ def prefill() -> Case:
     )
 
 
+def backward() -> Case:
+    q, k, v, grad = (rand(1, HEADS, TOKENS, DIM, seed=seed) for seed in range(4))
+    device = on("musa", q, k, v)
+    device_grad = grad.to("musa")
+    aten = torch.ops.aten
+    out, lse = aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, True)
+    device_out, device_lse, *_, seed, offset, _ = aten._scaled_dot_product_flash_attention(*device, 0.0, True)
+    state = (None, None, TOKENS, TOKENS, 0.0, True, seed, offset)
+    return Case(
+        musa=lambda: aten._scaled_dot_product_flash_attention_backward(
+            device_grad, *device, device_out, device_lse, *state
+        ),
+        rivals={
+            "torch": lambda: aten._scaled_dot_product_flash_attention_for_cpu_backward(
+                grad, q, k, v, out, lse, 0.0, True
+            )
+        },
+        flops=2.5 * CAUSAL_FLOPS,
+    )
+
+
 def decode(keys: int) -> Case:
     copies = max(1, (200 << 20) // (keys * 8 * DIM * 4))
     q = rand(1, 32, 1, DIM)
@@ -71,6 +92,7 @@ def sequences() -> Case:
 
 def rows() -> Iterator[Row]:
     yield Row("attention prefill 1x16x2048x128 causal bf16", (Goal(0.55, "F"), Goal(1.8, "torch")), prefill)
+    yield Row("attention backward 1x16x2048x128 causal bf16", (Goal(1.2, "torch"),), backward)
     for keys in (4096, 32768):
         yield Row(
             f"attention decode 32/8 heads {keys // 1024}k bf16", (Goal(8, "torch"),), lambda keys=keys: decode(keys)

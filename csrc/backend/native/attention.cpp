@@ -3,12 +3,14 @@
 
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 
 #include <cmath>
 
 #include "backend/native/kernels.h"
 #include "backend/native/tensors.h"
 #include "mudnn/attention.h"
+#include "mudnn/attention_backward.h"
 
 namespace musa {
 namespace {
@@ -63,14 +65,14 @@ bool attention_fits(
   return sizes && (!mask.has_value() || !mask->defined() || mask_kind(mask->scalar_type()).has_value());
 }
 
-void run_attention(
-    const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const std::optional<at::Tensor>& mask,
-    const AttentionExtras& extras, std::optional<double> scale, const at::Tensor& out, const at::Tensor& logsumexp) {
-  const at::Tensor q = with_contiguous_rows(query);
-  const at::Tensor k = with_contiguous_rows(key);
-  const at::Tensor v = with_contiguous_rows(value);
+namespace {
+
+/// Tensors of contiguous rows; what the problem points to must outlive it.
+mudnn::AttentionProblem problem_of(
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& mask,
+    const AttentionExtras& extras, std::optional<double> scale, const at::Tensor& logsumexp) {
   mudnn::AttentionProblem problem{
-      .dtype = *mudnn_dtype(query.scalar_type()),
+      .dtype = *mudnn_dtype(q.scalar_type()),
       .batches = q.size(0),
       .heads = q.size(1),
       .kv_heads = k.size(1),
@@ -81,10 +83,10 @@ void run_attention(
       .query = rows_of(q),
       .key = rows_of(k),
       .value = rows_of(v),
-      .out = out.mutable_data_ptr(),
-      .out_batch = out.stride(0),
-      .out_head = out.stride(1),
-      .out_row = out.stride(2),
+      .out = nullptr,
+      .out_batch = 0,
+      .out_head = 0,
+      .out_row = 0,
       .scale = static_cast<float>(scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3))))),
       .softcap = static_cast<float>(extras.softcap),
       .bottom_right = extras.align_end,
@@ -115,7 +117,64 @@ void run_attention(
   if (mask.has_value() && mask->defined()) {
     problem.mask = mask_of(*mask, q, k);
   }
+  return problem;
+}
+
+mudnn::AttentionGradientRows gradient_rows(const at::Tensor& x) {
+  return {.data = x.mutable_data_ptr(), .batch = x.stride(0), .head = x.stride(1), .row = x.stride(2)};
+}
+
+}  // namespace
+
+at::Tensor empty_rows_like(const at::Tensor& like) {
+  at::Tensor made = at::empty_like(like);
+  return made.stride(-1) == 1 ? made : at::empty(like.sizes(), like.options());
+}
+
+void run_attention(
+    const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const std::optional<at::Tensor>& mask,
+    const AttentionExtras& extras, std::optional<double> scale, const at::Tensor& out, const at::Tensor& logsumexp) {
+  const at::Tensor q = with_contiguous_rows(query);
+  const at::Tensor k = with_contiguous_rows(key);
+  const at::Tensor v = with_contiguous_rows(value);
+  mudnn::AttentionProblem problem = problem_of(q, k, v, mask, extras, scale, logsumexp);
+  problem.out = out.mutable_data_ptr();
+  problem.out_batch = out.stride(0);
+  problem.out_head = out.stride(1);
+  problem.out_row = out.stride(2);
   mudnn::attention(problem, torch_threads());
+}
+
+AttentionGradients run_attention_backward(
+    const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const std::optional<at::Tensor>& mask,
+    const AttentionExtras& extras, std::optional<double> scale, const at::Tensor& out, const at::Tensor& logsumexp,
+    const at::Tensor& grad_out, const at::Tensor& grad_logsumexp) {
+  const at::Tensor q = with_contiguous_rows(query);
+  const at::Tensor k = with_contiguous_rows(key);
+  const at::Tensor v = with_contiguous_rows(value);
+  const at::Tensor o = with_contiguous_rows(out);
+  const at::Tensor grad = with_contiguous_rows(grad_out);
+  const at::Tensor grad_lse = grad_logsumexp.defined() ? grad_logsumexp.contiguous() : at::Tensor();
+  AttentionGradients result{empty_rows_like(q), empty_rows_like(k), empty_rows_like(v), at::Tensor()};
+  at::Tensor sinks;
+  if (extras.sinks.defined()) {
+    sinks = at::empty({q.size(0), q.size(1)}, extras.sinks.options());
+  }
+  const mudnn::AttentionProblem problem = problem_of(q, k, v, mask, extras, scale, logsumexp);
+  mudnn::attention_backward(
+      problem,
+      {.out = rows_of(o),
+       .grad_out = rows_of(grad),
+       .grad_logsumexp = grad_lse.defined() ? grad_lse.const_data_ptr<float>() : nullptr,
+       .grad_query = gradient_rows(result.query),
+       .grad_key = gradient_rows(result.key),
+       .grad_value = gradient_rows(result.value),
+       .grad_sinks = sinks.defined() ? sinks.mutable_data_ptr<float>() : nullptr},
+      torch_threads());
+  if (sinks.defined()) {
+    result.sinks = sinks.sum(0);
+  }
+  return result;
 }
 
 namespace {

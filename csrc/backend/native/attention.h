@@ -11,6 +11,9 @@ namespace musa {
 bool attention_fits(
     const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const std::optional<at::Tensor>& mask);
 
+/// In the layout of `like`, but with contiguous rows, as our kernels write.
+at::Tensor empty_rows_like(const at::Tensor& like);
+
 /// What musa::attention has beyond a mask; undefined tensors: none.
 struct AttentionExtras {
   int64_t left = -1;
@@ -30,5 +33,17 @@ struct AttentionExtras {
 void run_attention(
     const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const std::optional<at::Tensor>& mask,
     const AttentionExtras& extras, std::optional<double> scale, const at::Tensor& out, const at::Tensor& logsumexp);
+
+struct AttentionGradients {
+  at::Tensor query, key, value;
+  at::Tensor sinks;  // float32 [H]; undefined where there are none
+};
+
+/// Of the same arguments, `out` and `logsumexp` as run_attention left them. grad_logsumexp: float32 or undefined
+/// (zeros). Gradients of keys and values are summed over the group of queries they serve.
+AttentionGradients run_attention_backward(
+    const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const std::optional<at::Tensor>& mask,
+    const AttentionExtras& extras, std::optional<double> scale, const at::Tensor& out, const at::Tensor& logsumexp,
+    const at::Tensor& grad_out, const at::Tensor& grad_logsumexp);
 
 }  // namespace musa

@@ -12,7 +12,6 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/scaled_dot_product_attention_native.h>
 #include <ATen/ops/zeros.h>
@@ -183,7 +182,7 @@ FlashResult flash_attention(
   const at::Tensor q = scope.view(query);
   const at::Tensor k = scope.view(key);
   const at::Tensor v = scope.view(value);
-  const at::Tensor out = at::empty_like(q);
+  const at::Tensor out = empty_rows_like(q);
   const bool is_double = q.scalar_type() == at::kDouble;
   const at::Tensor logsumexp =
       at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(is_double ? at::kDouble : at::kFloat));

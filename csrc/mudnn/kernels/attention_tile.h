@@ -40,9 +40,15 @@ struct Pairs {
 };
 #endif
 
-/// c = a b, or c = factor c + a b with a factor per row. a: kTileRows rows of `steps` items, `lda` apart; b: `steps`
+/// Item (row, step) of a left operand: rows `lda` apart or, read across, steps `lda` apart.
+template <bool Across, class Item>
+MUDNN_INLINE const Item* left_item(const Item* a, int64_t lda, int64_t row, int64_t step) {
+  return Across ? a + step * lda + row : a + row * lda + step;
+}
+
+/// c = a b, or c = factor c + a b with a factor per row. a: kTileRows rows of `steps` items (left_item); b: `steps`
 /// rows of Vecs vectors, `ldb` items apart; c: rows `ldc` apart.
-template <class Kind, int Vecs>
+template <class Kind, bool Across, int Vecs>
 inline void tile_product(
     const typename Kind::Item* a, int64_t lda, const typename Kind::Item* b, int64_t ldb, int64_t steps, float* c,
     int64_t ldc, const float* factors) {
@@ -62,7 +68,7 @@ inline void tile_product(
     }
 #pragma GCC unroll 6
     for (int r = 0; r < kTileRows; ++r) {
-      const Vec left = Kind::broadcast(a + r * lda + k);
+      const Vec left = Kind::broadcast(left_item<Across>(a, lda, r, k));
 #pragma GCC unroll 4
       for (int v = 0; v < Vecs; ++v) {
         Kind::multiply_add(sums[r][v], left, right[v]);
@@ -80,25 +86,26 @@ inline void tile_product(
 }
 
 /// The same for `rows` rows (a multiple of kTileRows) and `vecs` vectors (1 .. kPanelVecs).
-template <class Kind>
+template <class Kind, bool Across>
 inline void panel_product(
     int64_t rows, int64_t vecs, const typename Kind::Item* a, int64_t lda, const typename Kind::Item* b, int64_t ldb,
     int64_t steps, float* c, int64_t ldc, const float* factors) {
   for (int64_t r = 0; r < rows; r += kTileRows) {
     const float* f = factors == nullptr ? nullptr : factors + r;
+    const typename Kind::Item* rows_from = left_item<Across>(a, lda, r, 0);
     switch (vecs) {
       case 1:
-        tile_product<Kind, 1>(a + r * lda, lda, b, ldb, steps, c + r * ldc, ldc, f);
+        tile_product<Kind, Across, 1>(rows_from, lda, b, ldb, steps, c + r * ldc, ldc, f);
         break;
       case 2:
-        tile_product<Kind, 2>(a + r * lda, lda, b, ldb, steps, c + r * ldc, ldc, f);
+        tile_product<Kind, Across, 2>(rows_from, lda, b, ldb, steps, c + r * ldc, ldc, f);
         break;
 #if MUDNN_LEVEL == 2
       case 3:
-        tile_product<Kind, 3>(a + r * lda, lda, b, ldb, steps, c + r * ldc, ldc, f);
+        tile_product<Kind, Across, 3>(rows_from, lda, b, ldb, steps, c + r * ldc, ldc, f);
         break;
       case 4:
-        tile_product<Kind, 4>(a + r * lda, lda, b, ldb, steps, c + r * ldc, ldc, f);
+        tile_product<Kind, Across, 4>(rows_from, lda, b, ldb, steps, c + r * ldc, ldc, f);
         break;
 #endif
       default:
@@ -109,20 +116,27 @@ inline void panel_product(
 
 /// Columns of panels: c[rows x columns] (+)= a b, where b's panels of kPanel columns hold `steps` rows each and follow
 /// each other. c must have room for columns rounded up to vectors.
-template <class Kind>
+template <class Kind, bool Across = false>
 inline void wide_product(
     int64_t rows, int64_t columns, const typename Kind::Item* a, int64_t lda, const typename Kind::Item* b,
     int64_t panel_steps, int64_t steps, float* c, int64_t ldc, const float* factors) {
   for (int64_t first = 0; first < columns; first += kPanel) {
     const int64_t vecs = at_most(kPanelVecs, (columns - first + Vec::kLanes - 1) / Vec::kLanes);
-    panel_product<Kind>(rows, vecs, a, lda, b + first * panel_steps, kPanel, steps, c + first, ldc, factors);
+    panel_product<Kind, Across>(rows, vecs, a, lda, b + first * panel_steps, kPanel, steps, c + first, ldc, factors);
   }
 }
 
-// Factors that add. As many as any tile has rows.
-const float kOnes[66] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-                         1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-                         1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+// Factors that add, for as many rows as a product has.
+constexpr int kMostRows = 192;
+struct Ones {
+  float factors[kMostRows];
+  constexpr Ones() : factors() {
+    for (float& factor : factors) {
+      factor = 1;
+    }
+  }
+};
+constexpr Ones kOnes;
 
 /// wide_product over all of the panels' steps. float32 sums are taken in parts: the errors of a long chain add up.
 template <class Kind>
@@ -132,7 +146,8 @@ inline void score_product(
   const int64_t part = Kind::kDepth == 2 ? steps : MUDNN_LEVEL == 2 ? 64 : 32;
   for (int64_t k = 0; k < steps; k += part) {
     wide_product<Kind>(
-        rows, columns, a + k, lda, b + k * kPanel, steps, at_most(part, steps - k), c, ldc, k == 0 ? nullptr : kOnes);
+        rows, columns, a + k, lda, b + k * kPanel, steps, at_most(part, steps - k), c, ldc,
+        k == 0 ? nullptr : kOnes.factors);
   }
 }
 
