@@ -172,19 +172,37 @@ def test_a_row_depends_on_nothing_but_itself() -> None:
         assert d[8:].isnan().all()
 
 
-def test_derivatives() -> None:
-    tensors = [randn(3, 5 * 6), *angles(3, 2), randn(6), randn(6)]
+@pytest.mark.parametrize("positions", [None, [4, 0, 4]])
+def test_derivatives(positions: list[int] | None) -> None:
+    tensors = [randn(3, 5 * 6), *angles(3 if positions is None else 5, 2), randn(6), randn(6)]
 
     def call(qkv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> Tensors:
-        return ops.qkv_norm_rope(qkv, 3, 1, cos, sin, q_weight=a, k_weight=b, weight_offset=1.0, rotary_dim=4)  # type: ignore[no-any-return]
+        index = None if positions is None else torch.tensor(positions, device=qkv.device)[:3]
+        results: Tensors = ops.qkv_norm_rope(
+            qkv, 3, 1, cos, sin, positions=index, q_weight=a, k_weight=b, weight_offset=1.0, rotary_dim=4
+        )
+        return results
 
     torch.autograd.gradcheck(call, [t.double().requires_grad_() for t in tensors])
     grads = []
     for device in ("cpu", "musa"):
         moved = [t.detach().to(device).requires_grad_() for t in tensors]
-        sum(part.square().sum() for part in call(*moved)).backward()  # type: ignore[union-attr]
+        torch.cat([part.flatten() for part in call(*moved)]).square().sum().backward()
         grads.append([t.grad.cpu() for t in moved if t.grad is not None])
+        assert len(grads[-1]) == 5
     torch.testing.assert_close(grads[1], grads[0])
+
+
+@pytest.mark.parametrize("device", ["cpu", "musa"])
+def test_is_traced_with_gradients(device: str) -> None:
+    table, positions = randn(10, 4).to(device), torch.tensor([1, 9, 3], device=device)
+    options = {"positions": positions, "q_weight": randn(8).to(device), "rotary_dim": 8}
+    checks = ("test_schema", "test_faketensor")
+    qkv = randn(3, 6 * 8).to(device).requires_grad_()
+    torch.library.opcheck(ops.qkv_norm_rope.default, (qkv, 2, 2, table, table), options, test_utils=checks)
+    compiled = torch.compile(lambda x: ops.qkv_norm_rope(x, 2, 2, table, table, **options), backend="aot_eager")
+    expected = ops.qkv_norm_rope(qkv, 2, 2, table, table, **options)
+    torch.testing.assert_close(list(compiled(qkv)), list(expected))
 
 
 def test_meta_gives_shapes_and_dtypes() -> None:

@@ -78,7 +78,7 @@ std::vector<c10::SymInt> heads_of(const at::Tensor& qkv, int64_t heads, const c1
   return sizes;
 }
 
-// ---- the formula: the reference, and what is differentiated
+// ---- the formula: the reference, and what is differentiated (on any device, also where there are no values)
 
 ThreeTensors qkv_norm_rope_formula(
     const at::Tensor& qkv, int64_t heads, int64_t kv_heads, const at::Tensor& cos, const at::Tensor& sin,
@@ -89,9 +89,7 @@ ThreeTensors qkv_norm_rope_formula(
   const auto angles_of = [&](const at::Tensor& table) {
     at::Tensor rows = table;
     if (positions.has_value()) {
-      const at::Tensor index = positions->flatten().to(at::kLong).contiguous();
-      check_positions("qkv_norm_rope", "cos and sin have", index, table.size(0));
-      rows = table.index_select(0, index);
+      rows = table.index_select(0, positions->flatten());
     }
     return spread_angles(rows, sizes.rotary_dim, interleaved).unsqueeze(1);
   };
@@ -110,6 +108,26 @@ ThreeTensors qkv_norm_rope_formula(
   return {
       side(0, heads, q_weight), side(heads, kv_heads, k_weight),
       all.narrow(1, heads + kv_heads, kv_heads).contiguous().reshape_symint(heads_of(qkv, kv_heads, sizes.head_dim))};
+}
+
+/// The positions as the kernel takes them, checked; undefined where there are none.
+at::Tensor checked_positions(const OptionalTensor& positions, const at::Tensor& cos) {
+  if (!positions.has_value()) {
+    return {};
+  }
+  at::Tensor index = positions->to(at::kLong).contiguous();
+  check_positions("qkv_norm_rope", "cos and sin have", index, cos.size(0));
+  return index;
+}
+
+ThreeTensors qkv_norm_rope_reference(
+    const at::Tensor& qkv, int64_t heads, int64_t kv_heads, const at::Tensor& cos, const at::Tensor& sin,
+    const OptionalTensor& positions, const OptionalTensor& q_weight, const OptionalTensor& k_weight, double eps,
+    double weight_offset, bool interleaved, std::optional<int64_t> rotary_dim) {
+  check_qkv(qkv, heads, kv_heads, cos, sin, positions, or_undefined(q_weight), or_undefined(k_weight), rotary_dim);
+  (void)checked_positions(positions, cos);
+  return qkv_norm_rope_formula(
+      qkv, heads, kv_heads, cos, sin, positions, q_weight, k_weight, eps, weight_offset, interleaved, rotary_dim);
 }
 
 // ---- the kernel
@@ -132,7 +150,7 @@ ThreeTensors qkv_norm_rope(
   if (!dtypes.has_value() || !angle_dtype.has_value() ||
       (q_weight.defined() && k_weight.defined() && q_weight.scalar_type() != k_weight.scalar_type())) {
     note_reference();
-    return qkv_norm_rope_formula(
+    return qkv_norm_rope_reference(
         qkv, heads, kv_heads, cos_given, sin_given, positions, q_weight_given, k_weight_given, eps, weight_offset,
         interleaved, rotary_dim);
   }
@@ -143,11 +161,7 @@ ThreeTensors qkv_norm_rope(
     cos = cos.contiguous();
     sin = sin.contiguous();
   }
-  at::Tensor index;
-  if (positions.has_value()) {
-    index = positions->to(at::kLong).contiguous();
-    check_positions("qkv_norm_rope", "cos and sin have", index, cos.size(0));
-  }
+  const at::Tensor index = checked_positions(positions, cos);
   for (at::Tensor* weight : {&q_weight, &k_weight}) {
     *weight = weight->defined() ? weight->contiguous() : *weight;
   }
@@ -223,7 +237,7 @@ TORCH_LIBRARY_FRAGMENT(musa, library) {
       "rotary_dim=None) -> (Tensor q, Tensor k, Tensor v)");
 }
 
-TORCH_LIBRARY_IMPL(musa, CPU, library) { library.impl("qkv_norm_rope", TORCH_FN(qkv_norm_rope_formula)); }
+TORCH_LIBRARY_IMPL(musa, CPU, library) { library.impl("qkv_norm_rope", TORCH_FN(qkv_norm_rope_reference)); }
 
 TORCH_LIBRARY_IMPL(musa, Meta, library) { library.impl("qkv_norm_rope", TORCH_FN(qkv_norm_rope_meta)); }
 
