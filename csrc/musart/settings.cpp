@@ -175,7 +175,7 @@ const Definition kDefinitions[] = {
       "highest instruction set that native kernels use; what the CPU lacks is never used"},
      is_isa},
     {{"TORCH_MUSA_SIM_TRANSFORMERS", "0 | 1", "1",
-      "transformers' mixtures of experts are computed by torch.ops.musa.fused_moe on musa (docs/ops.md)"},
+      "transformers is taught the fused mixtures of experts and the attention of musa (docs/ops.md)"},
      is_flag},
     {{"TORCH_MUSA_SIM_GRAPH_LIMIT", "0 .. 1000000", "2048",
       "graphs that may be instantiated at a time, as by the real driver; 0: any number"},
