@@ -16,6 +16,7 @@
 #include <limits>
 
 #include "backend/native/attention.h"
+#include "backend/native/attention_cost.h"
 #include "backend/native/differentiable.h"
 #include "backend/native/kernels.h"
 #include "backend/native/tensors.h"
@@ -369,8 +370,8 @@ constexpr char kVarlen[] = "musa::attention_varlen";
 using Attention = Differentiable<kAttention, attention_reference>;
 using Varlen = Differentiable<kVarlen, varlen_reference>;
 
-MUSA_NATIVE_KERNEL("musa::attention", attention);
-MUSA_NATIVE_KERNEL("musa::attention_varlen", varlen);
+MUSA_NATIVE_KERNEL("musa::attention", attention, attention_cost);
+MUSA_NATIVE_KERNEL("musa::attention_varlen", varlen, attention_varlen_cost);
 
 TORCH_LIBRARY_FRAGMENT(musa, library) {
   library.def(
