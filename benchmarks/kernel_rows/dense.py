@@ -10,13 +10,13 @@ WIDTH = 4096
 COPIES = 5  # of the weight: 160 MiB in bfloat16, more than any cache
 
 
-def linear(rows: int, dtype: torch.dtype) -> Case:
-    """WIDTH x WIDTH, weights from memory."""
+def linear(rows: int, dtype: torch.dtype, by_rows: bool = False) -> Case:
+    """WIDTH x WIDTH, weights from memory. by_rows: the weight is [in, out], as in x @ w."""
     x = rand(rows, WIDTH, dtype=dtype)
     weights = [rand(WIDTH, WIDTH, dtype=dtype, seed=i) for i in range(COPIES)]
     (device,) = on("musa", x)
     on_card = on("musa", *weights)
-    function = torch.nn.functional.linear
+    function = torch.mm if by_rows else torch.nn.functional.linear
     return Case(
         musa=rotating(function, [(device, weight) for weight in on_card]),
         rivals={"torch": rotating(function, [(x, weight) for weight in weights])},
@@ -45,6 +45,8 @@ def rows() -> Iterator[Row]:
     yield Row("linear bf16 M=16", (Goal(0.65, "F"), Goal(1, "torch")), lambda: linear(16, bf16))
     for m in (64, 512):
         yield Row(f"linear bf16 M={m}", (Goal(1, "torch"),), lambda m=m: linear(m, bf16))
+    for m in (1, 16, 64):
+        yield Row(f"x @ w bf16 M={m}", (Goal(1, "torch"),), lambda m=m: linear(m, bf16, by_rows=True))
     for m in (1, 16):
         yield Row(f"linear fp32 M={m}", (Goal(1, "torch"),), lambda m=m: linear(m, fp32))
     yield Row("GEMM bf16 2048^3", (Goal(0.88, "F"), Goal(1, "torch")), lambda: gemm(2048, bf16))

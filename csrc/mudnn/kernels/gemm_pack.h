@@ -115,7 +115,20 @@ void pack_panel(Lines<T> from, int lines, int64_t depth, int width, typename Pac
     typename Packing<T>::Unit* to = panel + base;
     const T* source = here > 0 ? from.at(base, 0) : from.data;
     if (here > 0 && from.depth_stride == 1) {
-      for (int64_t k = 0; k < depth; k += 16 * kDepth) {
+      int64_t k = 0;
+      for (; here == 16 && k + 16 * kDepth <= depth; k += 16 * kDepth) {
+        __m512i r[16];
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; ++i) {
+          r[i] = load_units(source + i * from.line_stride + k, 16 * kDepth);
+        }
+        transpose(r);
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; ++i) {
+          _mm512_storeu_si512(to + (k / kDepth + i) * width, r[i]);
+        }
+      }
+      for (; k < depth; k += 16 * kDepth) {
         __m512i r[16];
 #pragma GCC unroll 16
         for (int i = 0; i < 16; ++i) {
