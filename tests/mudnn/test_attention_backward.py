@@ -1,7 +1,5 @@
 """Gradients of attention by the native kernel."""
 
-import random
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -71,8 +69,7 @@ def exact(tensors: list[torch.Tensor], **options) -> list[torch.Tensor]:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("kind", MASKS)
 def test_gradients_are_as_accurate_as_pytorchs(kind: str, dtype: torch.dtype) -> None:
-    seed = random.randrange(2**31)
-    print("seed", seed)
+    seed = 20  # random ones took at most 0.6 of what is allowed
     # One number can be exact by luck: the sizes are judged together.
     found = []
     for size in SIZES:
