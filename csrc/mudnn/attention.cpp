@@ -9,6 +9,7 @@ namespace mudnn {
 
 MUDNN_TABLES_OF(AttentionPrefillKernels, attention_prefill)
 MUDNN_TABLES_OF(AttentionDecodeKernels, attention_decode)
+MUDNN_TABLES_OF(AttentionPagedKernels, attention_paged)
 
 namespace {
 
@@ -18,6 +19,7 @@ constexpr int64_t kMostVectorLanes = 16;
 
 void decode(const AttentionProblem& problem, const Parallel& parallel) {
   const AttentionDecodeKernels& kernels = attention_decode_kernels();
+  const auto run = problem.pages.table == nullptr ? kernels.run : attention_paged_kernels().run;
   const int64_t pairs = problem.batches * problem.kv_heads;
   const int64_t splits = std::max<int64_t>(1, (problem.keys + kSplitKeys - 1) / kSplitKeys);
   const int64_t columns = (problem.value_dim + kMostVectorLanes - 1) / kMostVectorLanes * kMostVectorLanes;
@@ -25,8 +27,7 @@ void decode(const AttentionProblem& problem, const Parallel& parallel) {
   const AttentionPartials partials{
       .data = static_cast<float*>(scratch(2, floats * sizeof(float))), .splits = splits, .split_keys = kSplitKeys};
   const int64_t grain = problem.keys >= 512 ? 1 : pairs;
-  parallel.for_each(
-      pairs * splits, grain, [&](int64_t begin, int64_t end) { kernels.run(problem, partials, begin, end); });
+  parallel.for_each(pairs * splits, grain, [&](int64_t begin, int64_t end) { run(problem, partials, begin, end); });
   parallel.for_each(pairs, pairs, [&](int64_t begin, int64_t end) { kernels.merge(problem, partials, begin, end); });
 }
 

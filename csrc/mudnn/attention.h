@@ -1,6 +1,7 @@
 // Attention: softmax(scale * Q K^T) V, with the maps of what attends to what that models use.
 #pragma once
 
+#include "mudnn/kv_pages.h"
 #include "mudnn/parallel.h"
 #include "mudnn/types.h"
 
@@ -36,6 +37,15 @@ struct AttentionBlocks {
   int64_t key_size = 1;
 };
 
+/// Keys and values in pages instead of rows; then these rows' `data` is the page tensors', and query_starts is given.
+struct AttentionPages {
+  const int32_t* table = nullptr;  // [batches, width]
+  int64_t width = 0;
+  const int32_t* lengths = nullptr;  // [batches]: keys of each
+  KvPages key = {};
+  KvPages value = {};
+};
+
 struct AttentionProblem {
   Dtype dtype;
   int64_t batches;
@@ -68,6 +78,7 @@ struct AttentionProblem {
   const float* sinks = nullptr;  // [heads]: one more score that takes part in the sum and has no value
   AttentionMask mask;
   AttentionBlocks blocks;
+  AttentionPages pages = {};
 };
 
 /// Scores are float32, rounded to the dtype of the values before they multiply these; sums are float32. A query that
@@ -92,6 +103,11 @@ constexpr int64_t kDecodeRows = 16;
 struct AttentionDecodeKernels {
   void (*run)(const AttentionProblem& problem, const AttentionPartials& partials, int64_t begin, int64_t end);
   void (*merge)(const AttentionProblem& problem, const AttentionPartials& partials, int64_t begin, int64_t end);
+};
+
+/// The same tasks for keys and values in pages; what they leave is merged by AttentionDecodeKernels.
+struct AttentionPagedKernels {
+  void (*run)(const AttentionProblem& problem, const AttentionPartials& partials, int64_t begin, int64_t end);
 };
 
 }  // namespace mudnn

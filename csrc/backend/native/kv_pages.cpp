@@ -259,6 +259,9 @@ OpCost copy_cost(const c10::IValue* arguments) {
   double bytes = 0;
   for (const int i : {0, 1}) {
     const at::Tensor& pages = arguments[i].toTensor();
+    if (pages.dim() != 4) {
+      return {};  // refused
+    }
     bytes += 2.0 * static_cast<double>(arguments[2].toTensor().numel()) *
         static_cast<double>(pages.size(1) * pages.size(2) * pages.size(3)) * static_cast<double>(pages.itemsize());
   }
@@ -350,6 +353,9 @@ OpCost gather_cost(const c10::IValue* arguments) {
   double bytes = 0;
   for (const int i : {0, 1}) {
     const at::Tensor& pages = arguments[i].toTensor();
+    if (pages.dim() != 4) {
+      return {};  // refused
+    }
     bytes += 2.0 * static_cast<double>(arguments[4].toInt()) * static_cast<double>(pages.size(1) * pages.size(3)) *
         static_cast<double>(pages.itemsize());
   }

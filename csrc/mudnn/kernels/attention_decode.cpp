@@ -10,31 +10,6 @@ namespace mudnn {
 namespace {
 
 constexpr int64_t kStep = 16;  // keys of each stream that are worked on before the next rows
-constexpr int kBatch = 4;      // query rows at once
-
-/// Element offsets of one partial: rows x (maximum, total), then rows x columns.
-MUDNN_INLINE int64_t partial_size(const AttentionProblem& p) {
-  return kDecodeRows * (2 + round_up(p.value_dim, Vec::kLanes));
-}
-
-/// body.operator()<n>(first row) for all rows, kBatch at a time.
-template <class F>
-MUDNN_INLINE void for_rows(int64_t rows, F&& body) {
-  int64_t r = 0;
-  for (; r + kBatch <= rows; r += kBatch) {
-    body.template operator()<kBatch>(r);
-  }
-  switch (rows - r) {
-    case 1:
-      return body.template operator()<1>(r);
-    case 2:
-      return body.template operator()<2>(r);
-    case 3:
-      return body.template operator()<3>(r);
-    default:
-      return;
-  }
-}
 
 /// What the masks make of one row's scores, which lie in the order of the streams.
 void mask_row(const Task& t, float* scores, float* line, int64_t row) {

@@ -68,6 +68,9 @@ MUDNN_INLINE Sequence sequence_of(const AttentionProblem& problem, int64_t batch
     s.key_start = problem.key_starts[batch];
     s.keys = problem.key_starts[batch + 1] - s.key_start;
   }
+  if (problem.pages.table != nullptr) {
+    s.keys = problem.pages.lengths[batch];
+  }
   s.offset = problem.bottom_right ? s.keys - s.queries : 0;
   return s;
 }

@@ -1,6 +1,7 @@
 // Attention of many queries: tiles of queries walk over blocks of keys with a running softmax. The keys and values of a
 // head are brought into the order of the products once and serve all tiles of its group.
 #include "mudnn/attention.h"
+#include "mudnn/kernels/attention_pages.h"
 #include "mudnn/kernels/attention_tile.h"
 #include "mudnn/scratch.h"
 
@@ -65,6 +66,11 @@ void pack_block(
   w.packed[block] = 1;
   const int64_t first = block * kKeys;
   const int64_t count = at_most(kKeys, sequence.keys - first);
+  if (p.pages.table != nullptr) {
+    pack_pages<Kind, T>(
+        p, batch, kv_head, first, count, w.keys_of(block), w.values_of(block), w.steps, steps_of<Kind>(kKeys));
+    return;
+  }
   const T* k = rows_of<T>(p.key, p.key_starts, sequence.key_start, batch, kv_head) + first * p.key.row;
   const T* v = rows_of<T>(p.value, p.key_starts, sequence.key_start, batch, kv_head) + first * p.value.row;
   pack_transposed<Kind>(w.keys_of(block), k, p.key.row, count, p.head_dim);

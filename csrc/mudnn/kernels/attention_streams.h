@@ -9,6 +9,31 @@ namespace mudnn {
 namespace {
 
 constexpr int kStreams = 4;
+constexpr int kBatch = 4;  // query rows at once
+
+/// Element offsets of one partial: rows x (maximum, total), then rows x columns.
+MUDNN_INLINE int64_t partial_size(const AttentionProblem& p) {
+  return kDecodeRows * (2 + round_up(p.value_dim, Vec::kLanes));
+}
+
+/// body.operator()<n>(first row) for all rows, kBatch at a time.
+template <class F>
+MUDNN_INLINE void for_rows(int64_t rows, F&& body) {
+  int64_t r = 0;
+  for (; r + kBatch <= rows; r += kBatch) {
+    body.template operator()<kBatch>(r);
+  }
+  switch (rows - r) {
+    case 1:
+      return body.template operator()<1>(r);
+    case 2:
+      return body.template operator()<2>(r);
+    case 3:
+      return body.template operator()<3>(r);
+    default:
+      return;
+  }
+}
 
 /// Rows of a group of query heads: row r is query r % queries of head r / queries.
 struct Task {
