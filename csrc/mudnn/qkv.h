@@ -1,6 +1,7 @@
 // Queries, keys and values of tokens out of the product of their three projections: split, normalised, rotated.
 #pragma once
 
+#include "mudnn/kv_pages.h"
 #include "mudnn/parallel.h"
 #include "mudnn/rows.h"
 #include "mudnn/types.h"
@@ -28,8 +29,12 @@ struct QkvProblem {
   int64_t angle_stride;    // of their rows
   const int64_t* positions;  // optional [tokens]: the rows of cos and sin; else those of the same number
   void* q;                 // [tokens, heads, head_dim]
-  void* k;                 // [tokens, kv_heads, head_dim]
-  void* v;                 // [tokens, kv_heads, head_dim]
+  void* k;                 // [tokens, kv_heads, head_dim]; not looked at where there are slots
+  void* v;                 // [tokens, kv_heads, head_dim]; the same
+  const int64_t* slots = nullptr;  // optional [tokens]: where keys and values go in pages; below 0: nowhere
+  KvPages pages{};
+  void* key_pages = nullptr;
+  void* value_pages = nullptr;
 };
 
 /// Everything is computed in float32 and rounded once.

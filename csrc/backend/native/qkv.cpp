@@ -1,13 +1,15 @@
-// musa::qkv_norm_rope: from the product of the three projections to what attention takes.
+// musa::qkv_norm_rope and qkv_norm_rope_append: from the product of the three projections to what attention takes.
 #include "mudnn/qkv.h"
 
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
 #include <algorithm>
+#include <array>
 
 #include "backend/native/differentiable.h"
 #include "backend/native/kernels.h"
+#include "backend/native/kv_pages.h"
 #include "backend/native/norm.h"
 #include "backend/native/rotary.h"
 #include "backend/native/rows.h"
@@ -138,10 +140,18 @@ at::Tensor with_adjacent_columns(const at::Tensor& table) {
 
 const void* data_or_null(const at::Tensor& tensor) { return tensor.defined() ? tensor.const_data_ptr() : nullptr; }
 
-ThreeTensors qkv_norm_rope(
+/// Where keys and values go in pages.
+struct Target {
+  const at::Tensor& key_pages;
+  const at::Tensor& value_pages;
+  const at::Tensor& slots;  // contiguous, checked
+};
+
+/// q, and k and v where there is no target; nothing where the kernel isn't made for the operands.
+std::optional<ThreeTensors> split(
     const at::Tensor& qkv, int64_t heads, int64_t kv_heads, const at::Tensor& cos_given, const at::Tensor& sin_given,
     const OptionalTensor& positions, const OptionalTensor& q_weight_given, const OptionalTensor& k_weight_given,
-    double eps, double weight_offset, bool interleaved, std::optional<int64_t> rotary_dim) {
+    double eps, double weight_offset, bool interleaved, std::optional<int64_t> rotary_dim, const Target* target) {
   at::Tensor q_weight = or_undefined(q_weight_given);
   at::Tensor k_weight = or_undefined(k_weight_given);
   const Sizes sizes = check_qkv(qkv, heads, kv_heads, cos_given, sin_given, positions, q_weight, k_weight, rotary_dim);
@@ -150,9 +160,7 @@ ThreeTensors qkv_norm_rope(
   if (!dtypes.has_value() || !angle_dtype.has_value() ||
       (q_weight.defined() && k_weight.defined() && q_weight.scalar_type() != k_weight.scalar_type())) {
     note_reference();
-    return qkv_norm_rope_reference(
-        qkv, heads, kv_heads, cos_given, sin_given, positions, q_weight_given, k_weight_given, eps, weight_offset,
-        interleaved, rotary_dim);
+    return std::nullopt;
   }
   const int64_t dim = sizes.head_dim.expect_int();
   at::Tensor cos = with_adjacent_columns(cos_given);
@@ -170,51 +178,147 @@ ThreeTensors qkv_norm_rope(
   };
   at::Tensor keep;
   const mudnn::ConstRows rows = rows_or_copy(qkv, keep);
-  ThreeTensors result{out(heads), out(kv_heads), out(kv_heads)};
-  mudnn::split_qkv(
-      {.dtype = dtypes->rows,
-       .weight_dtype = dtypes->weight,
-       .angle_dtype = *angle_dtype,
-       .tokens = sizes.tokens.expect_int(),
-       .heads = heads,
-       .kv_heads = kv_heads,
-       .head_dim = dim,
-       .qkv = rows,
-       .q_weight = data_or_null(q_weight),
-       .k_weight = data_or_null(k_weight),
-       .weight_offset = static_cast<float>(weight_offset),
-       .eps = eps,
-       .rotary_dim = sizes.rotary_dim.expect_int(),
-       .interleaved = interleaved,
-       .whole = cos.size(1) == sizes.rotary_dim.expect_int(),
-       .cos = cos.const_data_ptr(),
-       .sin = sin.const_data_ptr(),
-       .angle_stride = cos.stride(0),
-       .positions = index.defined() ? index.const_data_ptr<int64_t>() : nullptr,
-       .q = std::get<0>(result).mutable_data_ptr(),
-       .k = std::get<1>(result).mutable_data_ptr(),
-       .v = std::get<2>(result).mutable_data_ptr()},
-      torch_threads());
+  ThreeTensors result{out(heads), at::Tensor(), at::Tensor()};
+  mudnn::QkvProblem problem{
+      .dtype = dtypes->rows,
+      .weight_dtype = dtypes->weight,
+      .angle_dtype = *angle_dtype,
+      .tokens = sizes.tokens.expect_int(),
+      .heads = heads,
+      .kv_heads = kv_heads,
+      .head_dim = dim,
+      .qkv = rows,
+      .q_weight = data_or_null(q_weight),
+      .k_weight = data_or_null(k_weight),
+      .weight_offset = static_cast<float>(weight_offset),
+      .eps = eps,
+      .rotary_dim = sizes.rotary_dim.expect_int(),
+      .interleaved = interleaved,
+      .whole = cos.size(1) == sizes.rotary_dim.expect_int(),
+      .cos = cos.const_data_ptr(),
+      .sin = sin.const_data_ptr(),
+      .angle_stride = cos.stride(0),
+      .positions = index.defined() ? index.const_data_ptr<int64_t>() : nullptr,
+      .q = std::get<0>(result).mutable_data_ptr(),
+      .k = nullptr,
+      .v = nullptr};
+  if (target == nullptr) {
+    std::get<1>(result) = out(kv_heads);
+    std::get<2>(result) = out(kv_heads);
+    problem.k = std::get<1>(result).mutable_data_ptr();
+    problem.v = std::get<2>(result).mutable_data_ptr();
+  } else {
+    problem.slots = target->slots.const_data_ptr<int64_t>();
+    problem.pages = pages_of(target->key_pages);
+    problem.key_pages = target->key_pages.mutable_data_ptr();
+    problem.value_pages = target->value_pages.mutable_data_ptr();
+  }
+  mudnn::split_qkv(problem, torch_threads());
   return result;
 }
 
+ThreeTensors qkv_norm_rope(
+    const at::Tensor& qkv, int64_t heads, int64_t kv_heads, const at::Tensor& cos, const at::Tensor& sin,
+    const OptionalTensor& positions, const OptionalTensor& q_weight, const OptionalTensor& k_weight, double eps,
+    double weight_offset, bool interleaved, std::optional<int64_t> rotary_dim) {
+  std::optional<ThreeTensors> result = split(
+      qkv, heads, kv_heads, cos, sin, positions, q_weight, k_weight, eps, weight_offset, interleaved, rotary_dim,
+      nullptr);
+  return result.has_value()
+      ? std::move(*result)
+      : qkv_norm_rope_reference(
+            qkv, heads, kv_heads, cos, sin, positions, q_weight, k_weight, eps, weight_offset, interleaved, rotary_dim);
+}
+
+// ---- with the cache
+
+/// Number of query heads.
+int64_t check_append(
+    const at::Tensor& qkv, const at::Tensor& key_pages, const at::Tensor& value_pages, const at::Tensor& slots) {
+  check_pages("qkv_norm_rope_append", key_pages, value_pages);
+  TORCH_CHECK(
+      key_pages.sym_sizes() == value_pages.sym_sizes() && key_pages.scalar_type() == qkv.scalar_type() &&
+          qkv.dim() >= 1,
+      "qkv_norm_rope_append takes pages of keys and of values of one shape and of the dtype of qkv, ",
+      qkv.scalar_type(), "; got ", key_pages.scalar_type(), " ", key_pages.sym_sizes(), " and ",
+      value_pages.sym_sizes());
+  const c10::SymInt dim = key_pages.sym_size(3);
+  const c10::SymInt queries = qkv.sym_size(-1) - 2 * key_pages.sym_size(1) * dim;
+  TORCH_CHECK(
+      queries > 0 && queries % dim == 0, "qkv_norm_rope_append takes a qkv of shape [..., (heads + 2 * ",
+      key_pages.sym_size(1), ") * ", dim, "] for these pages, got ", qkv.sym_sizes());
+  TORCH_CHECK(
+      slots.scalar_type() == at::kLong && slots.sym_numel() * qkv.sym_size(-1) == qkv.sym_numel(),
+      "qkv_norm_rope_append takes a slot of int64 for each token, got ", slots.scalar_type(), " of shape ",
+      slots.sym_sizes(), " for qkv ", qkv.sym_sizes());
+  return (queries / dim).guard_int(__FILE__, __LINE__);
+}
+
+at::Tensor qkv_norm_rope_append_reference(
+    const at::Tensor& qkv, const at::Tensor& key_pages, const at::Tensor& value_pages, const at::Tensor& slots,
+    const at::Tensor& cos, const at::Tensor& sin, const OptionalTensor& positions, const OptionalTensor& q_weight,
+    const OptionalTensor& k_weight, double eps, double weight_offset, bool interleaved,
+    std::optional<int64_t> rotary_dim) {
+  using Append = void(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&);
+  static const auto append = c10::Dispatcher::singleton().findSchemaOrThrow("musa::kv_append", "").typed<Append>();
+  const int64_t heads = check_append(qkv, key_pages, value_pages, slots);
+  auto [q, k, v] = qkv_norm_rope_reference(
+      qkv, heads, key_pages.size(1), cos, sin, positions, q_weight, k_weight, eps, weight_offset, interleaved,
+      rotary_dim);
+  const std::array<int64_t, 3> rows{slots.numel(), key_pages.size(1), key_pages.size(3)};
+  append.call(key_pages, value_pages, k.reshape(rows), v.reshape(rows), slots.flatten());
+  return q;
+}
+
+at::Tensor qkv_norm_rope_append(
+    const at::Tensor& qkv, const at::Tensor& key_pages, const at::Tensor& value_pages, const at::Tensor& slots,
+    const at::Tensor& cos, const at::Tensor& sin, const OptionalTensor& positions, const OptionalTensor& q_weight,
+    const OptionalTensor& k_weight, double eps, double weight_offset, bool interleaved,
+    std::optional<int64_t> rotary_dim) {
+  const int64_t heads = check_append(qkv, key_pages, value_pages, slots);
+  const at::Tensor index = slots.contiguous();
+  const int64_t end = key_pages.size(0) * key_pages.size(2);
+  for (int64_t i = 0; i < index.numel(); ++i) {
+    const int64_t slot = index.const_data_ptr<int64_t>()[i];
+    TORCH_CHECK_INDEX(
+        slot < end, "qkv_norm_rope_append was given slot ", slot, " for token ", i, ", but the pages have slots 0 .. ",
+        end - 1, "; a negative slot leaves a token out");
+  }
+  const Target target{key_pages, value_pages, index};
+  std::optional<ThreeTensors> result = split(
+      qkv, heads, key_pages.size(1), cos, sin, positions, q_weight, k_weight, eps, weight_offset, interleaved,
+      rotary_dim, &target);
+  return result.has_value() ? std::get<0>(*result)
+                            : qkv_norm_rope_append_reference(
+                                  qkv, key_pages, value_pages, slots, cos, sin, positions, q_weight, k_weight, eps,
+                                  weight_offset, interleaved, rotary_dim);
+}
+
 /// qkv in and out again, and of the angles the rows that are read.
-OpCost qkv_norm_rope_cost(const c10::IValue* arguments) {
+OpCost cost_of(const c10::IValue* arguments, int cos_index) {
   const at::Tensor& qkv = arguments[0].toTensor();
-  const at::Tensor& cos = arguments[3].toTensor();
+  const at::Tensor& cos = arguments[cos_index].toTensor();
   const auto numbers = static_cast<double>(qkv.numel());
   const double tokens = qkv.dim() == 0 ? 0 : numbers / static_cast<double>(std::max<int64_t>(1, qkv.size(-1)));
   const double of_token = 2.0 * static_cast<double>(cos.size(-1)) * static_cast<double>(cos.itemsize()) +
-      (arguments[5].isTensor() ? static_cast<double>(arguments[5].toTensor().itemsize()) : 0.0);
+      (arguments[cos_index + 2].isTensor() ? static_cast<double>(arguments[cos_index + 2].toTensor().itemsize()) : 0.0);
   double bytes = 2 * numbers * static_cast<double>(qkv.itemsize()) + tokens * of_token;
-  for (const int weight : {6, 7}) {
+  for (const int weight : {cos_index + 3, cos_index + 4}) {
     bytes += arguments[weight].isTensor() ? static_cast<double>(arguments[weight].toTensor().nbytes()) : 0.0;
   }
   constexpr double kOperationsEach = 6;  // square, sum, scale, weight and two of the rotation
   return {.flops = kOperationsEach * numbers, .bytes = bytes};
 }
 
-// ---- meta kernel
+OpCost qkv_norm_rope_cost(const c10::IValue* arguments) { return cost_of(arguments, 3); }
+
+OpCost qkv_norm_rope_append_cost(const c10::IValue* arguments) {
+  OpCost cost = cost_of(arguments, 4);
+  cost.bytes += static_cast<double>(arguments[3].toTensor().nbytes());
+  return cost;
+}
+
+// ---- meta and autograd
 
 ThreeTensors qkv_norm_rope_meta(
     const at::Tensor& qkv, int64_t heads, int64_t kv_heads, const at::Tensor& cos, const at::Tensor& sin,
@@ -226,23 +330,73 @@ ThreeTensors qkv_norm_rope_meta(
   return {out(heads), out(kv_heads), out(kv_heads)};
 }
 
+at::Tensor qkv_norm_rope_append_meta(
+    const at::Tensor& qkv, const at::Tensor& key_pages, const at::Tensor& value_pages, const at::Tensor& slots,
+    const at::Tensor& cos, const at::Tensor& sin, const OptionalTensor& positions, const OptionalTensor& q_weight,
+    const OptionalTensor& k_weight, double, double, bool, std::optional<int64_t> rotary_dim) {
+  const int64_t heads = check_append(qkv, key_pages, value_pages, slots);
+  const int64_t kv_heads = key_pages.sym_size(1).guard_int(__FILE__, __LINE__);
+  const Sizes sizes =
+      check_qkv(qkv, heads, kv_heads, cos, sin, positions, or_undefined(q_weight), or_undefined(k_weight), rotary_dim);
+  return at::empty_symint(heads_of(qkv, heads, sizes.head_dim), qkv.options());
+}
+
+at::Tensor qkv_norm_rope_append_autograd(
+    const at::Tensor& qkv, const at::Tensor& key_pages, const at::Tensor& value_pages, const at::Tensor& slots,
+    const at::Tensor& cos, const at::Tensor& sin, const OptionalTensor& positions, const OptionalTensor& q_weight,
+    const OptionalTensor& k_weight, double eps, double weight_offset, bool interleaved,
+    std::optional<int64_t> rotary_dim) {
+  TORCH_CHECK(
+      !wants_derivative(qkv) && !wants_derivative(key_pages) && !wants_derivative(value_pages) &&
+          !wants_derivative(cos) && !wants_derivative(sin) && !wants_derivative(q_weight) &&
+          !wants_derivative(k_weight),
+      "qkv_norm_rope_append has no derivative; use qkv_norm_rope, or call it under torch.no_grad()");
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("musa::qkv_norm_rope_append", "")
+                             .typed<decltype(qkv_norm_rope_append)>();
+  const at::Tensor q = [&] {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    return op.call(
+        qkv, key_pages, value_pages, slots, cos, sin, positions, q_weight, k_weight, eps, weight_offset, interleaved,
+        rotary_dim);
+  }();
+  for (const at::Tensor& written : {key_pages, value_pages}) {
+    if (!written.is_inference()) {
+      written.unsafeGetTensorImpl()->bump_version();
+    }
+  }
+  return q;
+}
+
 constexpr char kQkvNormRope[] = "musa::qkv_norm_rope";
 
 MUSA_NATIVE_KERNEL(kQkvNormRope, qkv_norm_rope, qkv_norm_rope_cost);
+MUSA_NATIVE_KERNEL("musa::qkv_norm_rope_append", qkv_norm_rope_append, qkv_norm_rope_append_cost);
 
 TORCH_LIBRARY_FRAGMENT(musa, library) {
   library.def(
       "qkv_norm_rope(Tensor qkv, int heads, int kv_heads, Tensor cos, Tensor sin, *, Tensor? positions=None, Tensor? "
       "q_weight=None, Tensor? k_weight=None, float eps=1e-6, float weight_offset=0.0, bool interleaved=False, int? "
       "rotary_dim=None) -> (Tensor q, Tensor k, Tensor v)");
+  library.def(
+      "qkv_norm_rope_append(Tensor qkv, Tensor(a!) key_pages, Tensor(b!) value_pages, Tensor slots, Tensor cos, Tensor "
+      "sin, *, Tensor? positions=None, Tensor? q_weight=None, Tensor? k_weight=None, float eps=1e-6, float "
+      "weight_offset=0.0, bool interleaved=False, int? rotary_dim=None) -> Tensor");
 }
 
-TORCH_LIBRARY_IMPL(musa, CPU, library) { library.impl("qkv_norm_rope", TORCH_FN(qkv_norm_rope_reference)); }
+TORCH_LIBRARY_IMPL(musa, CPU, library) {
+  library.impl("qkv_norm_rope", TORCH_FN(qkv_norm_rope_reference));
+  library.impl("qkv_norm_rope_append", TORCH_FN(qkv_norm_rope_append_reference));
+}
 
-TORCH_LIBRARY_IMPL(musa, Meta, library) { library.impl("qkv_norm_rope", TORCH_FN(qkv_norm_rope_meta)); }
+TORCH_LIBRARY_IMPL(musa, Meta, library) {
+  library.impl("qkv_norm_rope", TORCH_FN(qkv_norm_rope_meta));
+  library.impl("qkv_norm_rope_append", TORCH_FN(qkv_norm_rope_append_meta));
+}
 
 TORCH_LIBRARY_IMPL(musa, Autograd, library) {
   library.impl("qkv_norm_rope", TORCH_FN((Differentiable<kQkvNormRope, qkv_norm_rope_formula>::call)));
+  library.impl("qkv_norm_rope_append", TORCH_FN(qkv_norm_rope_append_autograd));
 }
 
 }  // namespace

@@ -144,6 +144,33 @@ MUDNN_INLINE void write_side(
   }
 }
 
+/// A token's keys and values [kv_heads, head_dim] into its slot.
+template <class T>
+MUDNN_INLINE void write_slot(const QkvProblem& problem, int64_t slot, const T* k, const T* v) {
+  constexpr bool kPaired = sizeof(T) == 2;
+  const int64_t dim = problem.head_dim;
+  const int64_t position = slot % problem.pages.page_size;
+  const int64_t token = position % kPageBlock;
+  for (int64_t head = 0; head < problem.kv_heads; ++head) {
+    const int64_t block = page_block(problem.pages, slot / problem.pages.page_size, head, position);
+    T* keys = static_cast<T*>(problem.key_pages) + block;
+    T* values = static_cast<T*>(problem.value_pages) + block;
+    const T* key = k + head * dim;
+    const T* value = v + head * dim;
+    if constexpr (kPaired) {
+      for (int64_t e = 0; e < dim; e += 2) {
+        memcpy(keys + key_in_block(true, dim, token, e), key + e, 2 * sizeof(T));
+      }
+      for (int64_t e = 0; e < dim; ++e) {
+        values[value_in_block(true, dim, token, e)] = value[e];
+      }
+    } else {
+      memcpy(keys + token * dim, key, static_cast<size_t>(dim) * sizeof(T));
+      memcpy(values + token * dim, value, static_cast<size_t>(dim) * sizeof(T));
+    }
+  }
+}
+
 template <class T>
 void split_token(const QkvProblem& problem, int64_t token, const Workspace& space) {
   const int64_t dim = problem.head_dim;
@@ -163,8 +190,8 @@ void split_token(const QkvProblem& problem, int64_t token, const Workspace& spac
   scales_of(problem, x, problem.heads, problem.q_weight != nullptr, space.scales);
   scales_of(problem, x + q_size, problem.kv_heads, problem.k_weight != nullptr, k_scales);
   T* q = static_cast<T*>(problem.q) + token * q_size;
-  T* k = static_cast<T*>(problem.k) + token * kv_size;
-  T* v = static_cast<T*>(problem.v) + token * kv_size;
+  T* k = problem.slots != nullptr ? static_cast<T*>(scratch(1, static_cast<size_t>(kv_size) * sizeof(T)))
+                                  : static_cast<T*>(problem.k) + token * kv_size;
   if (problem.interleaved) {
     write_side<true>(problem, x, q, problem.heads, space.q, space.scales);
     write_side<true>(problem, x + q_size, k, problem.kv_heads, space.k, k_scales);
@@ -172,7 +199,12 @@ void split_token(const QkvProblem& problem, int64_t token, const Workspace& spac
     write_side<false>(problem, x, q, problem.heads, space.q, space.scales);
     write_side<false>(problem, x + q_size, k, problem.kv_heads, space.k, k_scales);
   }
-  memcpy(v, x + q_size + kv_size, static_cast<size_t>(kv_size) * sizeof(T));
+  const T* v = x + q_size + kv_size;
+  if (problem.slots == nullptr) {
+    memcpy(static_cast<T*>(problem.v) + token * kv_size, v, static_cast<size_t>(kv_size) * sizeof(T));
+  } else if (problem.slots[token] >= 0) {
+    write_slot(problem, problem.slots[token], k, v);
+  }
 }
 
 void split(const QkvProblem& problem, int64_t begin, int64_t end) {
