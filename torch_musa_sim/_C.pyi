@@ -150,6 +150,30 @@ def _best_instruction_set() -> str: ...
 def _native_enabled(name: str) -> bool: ...
 def _read_memory(memory: torch.Tensor) -> float: ...
 def _run_peak(dtype: torch.dtype, rounds: int) -> float: ...
+def _set_batch_invariant(on: bool) -> None: ...
+def _is_batch_invariant() -> bool: ...
+def _explain_product(
+    op: str,
+    batch: int,
+    m: int,
+    n: int,
+    k: int,
+    dtype: torch.dtype,
+    a_by_columns: bool,
+    b_by_columns: bool,
+    measure: bool,
+) -> dict[str, Any]: ...
+def _explain_attention(
+    batch: int,
+    heads: int,
+    kv_heads: int,
+    queries: int,
+    keys: int,
+    head_dim: int,
+    dtype: torch.dtype,
+    causal: bool,
+    measure: bool,
+) -> dict[str, Any]: ...
 def _is_current_stream_capturing() -> bool: ...
 
 class _MUSAGraph:

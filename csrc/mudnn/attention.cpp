@@ -4,6 +4,7 @@
 
 #include "mudnn/isa.h"
 #include "mudnn/scratch.h"
+#include "mudnn/selection.h"
 
 namespace mudnn {
 
@@ -31,21 +32,74 @@ void decode(const AttentionProblem& problem, const Parallel& parallel) {
   parallel.for_each(pairs, pairs, [&](int64_t begin, int64_t end) { kernels.merge(problem, partials, begin, end); });
 }
 
+void tiles(const AttentionProblem& problem, const Parallel& parallel) {
+  const AttentionPrefillKernels& kernels = attention_prefill_kernels();
+  const int64_t group = problem.heads / problem.kv_heads;
+  const int64_t count = group * ((problem.queries + kernels.tile_rows - 1) / kernels.tile_rows);
+  parallel.for_each(problem.batches * problem.kv_heads * count, 4, [&](int64_t begin, int64_t end) {
+    kernels.run(problem, count, begin, end);
+  });
+}
+
+// The model, in nanoseconds of one thread: a multiply-add of either way, a number that is packed, and a row of queries
+// for each key (its exponential). The rows of a tile are padded to kTileRows.
+struct Costs {
+  double streams;
+  double tiles;
+  double pack;
+  double weight;
+};
+constexpr int64_t kTileRows = 6;
+
+const Costs& costs_of(const AttentionProblem& problem) {
+  static constexpr Costs kCosts[][2] = {
+      // float32 and float16, bfloat16
+      {{0.12, 0.08, 0.6, 4}, {0.15, 0.08, 0.6, 4}},
+      {{0.036, 0.025, 0.3, 1}, {0.04, 0.025, 0.3, 1}},
+      {{0.028, 0.025, 0.2, 0.5}, {0.02, 0.012, 0.2, 0.5}},
+  };
+  return kCosts[static_cast<int>(isa())][problem.dtype == Dtype::kBfloat16 ? 1 : 0];
+}
+
 }  // namespace
 
-void attention(const AttentionProblem& problem, const Parallel& parallel) {
+const char* attention_excludes(AttentionWay way, const AttentionProblem& problem) {
   const int64_t group = problem.heads / std::max<int64_t>(1, problem.kv_heads);
-  const int64_t pairs = problem.batches * problem.kv_heads;
-  if (pairs == 0 || problem.queries == 0) {
+  return way == AttentionWay::kStreams && group * problem.queries > kDecodeRows
+      ? "more than 16 rows of queries share a head of keys"
+      : nullptr;
+}
+
+double attention_estimate(AttentionWay way, const AttentionProblem& problem) {
+  const Costs& costs = costs_of(problem);
+  const auto keys = static_cast<double>(problem.batches * problem.keys);
+  const auto dims = static_cast<double>(problem.head_dim + problem.value_dim);
+  const auto numbers = keys * static_cast<double>(problem.kv_heads) * dims;
+  const auto rows = static_cast<double>(problem.heads * problem.queries);
+  if (way == AttentionWay::kStreams) {
+    return numbers * (problem.dtype == Dtype::kFloat32 ? 0.16 : 0.08) +
+        keys * rows * (dims * costs.streams + costs.weight);
+  }
+  const int64_t padded = (problem.queries + kTileRows - 1) / kTileRows * kTileRows * problem.heads;
+  return numbers * costs.pack + keys * (static_cast<double>(padded) * dims * costs.tiles + rows * costs.weight);
+}
+
+AttentionWay attention_way(const AttentionProblem& problem) {
+  const bool streams = attention_excludes(AttentionWay::kStreams, problem) == nullptr &&
+      !batch_invariant.load(std::memory_order_relaxed) &&
+      attention_estimate(AttentionWay::kStreams, problem) <= attention_estimate(AttentionWay::kTiles, problem);
+  return streams ? AttentionWay::kStreams : AttentionWay::kTiles;
+}
+
+void attention(AttentionWay way, const AttentionProblem& problem, const Parallel& parallel) {
+  if (problem.batches * problem.kv_heads == 0 || problem.queries == 0) {
     return;
   }
-  if (group * problem.queries <= kDecodeRows) {
+  if (way == AttentionWay::kStreams) {
     decode(problem, parallel);
-    return;
+  } else {
+    tiles(problem, parallel);
   }
-  const AttentionPrefillKernels& kernels = attention_prefill_kernels();
-  const int64_t tiles = group * ((problem.queries + kernels.tile_rows - 1) / kernels.tile_rows);
-  parallel.for_each(pairs * tiles, 4, [&](int64_t begin, int64_t end) { kernels.run(problem, tiles, begin, end); });
 }
 
 }  // namespace mudnn

@@ -81,9 +81,21 @@ struct AttentionProblem {
   AttentionPages pages = {};
 };
 
+/// Ways to compute it; each sums in an order of its own, kTiles in one that doesn't depend on the number of queries.
+enum class AttentionWay {
+  kStreams,  // keys and values are read where they lie, once for all rows that share them: for few rows
+  kTiles,    // keys and values are packed, tiles of queries walk over them
+};
+/// Why the way can't take the problem; null: it can.
+const char* attention_excludes(AttentionWay way, const AttentionProblem& problem);
+/// Nanoseconds that it takes about, on one thread.
+double attention_estimate(AttentionWay way, const AttentionProblem& problem);
+/// By estimates, or where a row must not depend on the number of others, kTiles.
+AttentionWay attention_way(const AttentionProblem& problem);
+
 /// Scores are float32, rounded to the dtype of the values before they multiply these; sums are float32. A query that
 /// sees nothing gets zeros and a log-sum-exp of -infinity.
-void attention(const AttentionProblem& problem, const Parallel& parallel);
+void attention(AttentionWay way, const AttentionProblem& problem, const Parallel& parallel);
 
 /// Work of tiles of queries: task = (batch * kv_heads + kv head) * tiles + tile of all rows of the group.
 struct AttentionPrefillKernels {

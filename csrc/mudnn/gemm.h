@@ -44,12 +44,16 @@ enum class GemmWay {
   kDot,     // dot products with the columns of b, read where they are: for few rows and b stored by columns
 };
 
-/// kDot takes up to this many rows.
+/// kDot reads the matrix once for this many rows.
 constexpr int64_t kGemmDotRows = 32;
 
 /// The same product with rows and columns exchanged: c^T = b^T a^T.
 GemmProblem transposed(const GemmProblem& problem);
 
+/// Nanoseconds that it takes about, on one thread.
+double gemm_estimate(GemmWay way, const GemmProblem& problem);
+/// Why the way can't take the problem; null: it can.
+const char* gemm_excludes(GemmWay way, const GemmProblem& problem);
 bool gemm_can(GemmWay way, const GemmProblem& problem);
 void gemm(GemmWay way, const GemmProblem& problem, const Parallel& parallel);
 

@@ -45,6 +45,8 @@ bool is_isa(const char* value) {
   return false;
 }
 
+bool is_tuning(const char* value) { return is_flag(value) || strcmp(value, "cached") == 0; }
+
 bool is_card_count(const char* value) {
   const auto count = parse_int(value);
   return count && *count >= 1 && *count <= kMaxCards;
@@ -174,6 +176,14 @@ const Definition kDefinitions[] = {
     {{"TORCH_MUSA_SIM_ISA", "best | portable | avx2 | avx512", "best",
       "highest instruction set that native kernels use; what the CPU lacks is never used"},
      is_isa},
+    {{"TORCH_MUSA_SIM_AUTOTUNE", "0 | 1 | cached", "0",
+      "1: where there are several native kernels each is timed once and the choice kept in a file; cached: choices of "
+      "the "
+      "file, none is timed; 0: by a model (docs/ops.md)"},
+     is_tuning},
+    {{"TORCH_MUSA_SIM_AUTOTUNE_CACHE", "path of a file", "",
+      "where timed choices are kept; empty: torch_musa_sim/choices-*.txt in XDG_CACHE_HOME or ~/.cache"},
+     is_text},
     {{"TORCH_MUSA_SIM_TRANSFORMERS", "0 | 1", "1",
       "transformers is taught the fused mixtures of experts and the attention of musa (docs/ops.md)"},
      is_flag},

@@ -22,6 +22,7 @@ void bind_compiled(pybind11::module_& module);
 void bind_observe(pybind11::module_& module);
 void bind_run_trace(pybind11::module_& module);
 void bind_machine(pybind11::module_& module);
+void bind_selection(pybind11::module_& module);
 
 /// Lets the runtime print the Python stack when host code touches device memory.
 void install_fault_callback();

@@ -29,5 +29,6 @@ PYBIND11_MODULE(_C, module) {
   musa::python::bind_observe(module);
   musa::python::bind_run_trace(module);
   musa::python::bind_machine(module);
+  musa::python::bind_selection(module);
   musa::python::install_fault_callback();
 }

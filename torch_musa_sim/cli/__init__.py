@@ -37,8 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     0: done; 2: the command line or a file named on it is wrong (one line on stderr). `ops` and `run` return the exit
     status of the script that they ran.
     """
-    arguments = build_parser().parse_args(argv)
     try:
+        arguments = build_parser().parse_args(argv)
         return int(arguments.run(arguments))
     except UsageError as error:
         print(f"musa-sim: {error}", file=sys.stderr)

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from torch_musa_sim.cli import _device, _script
+from torch_musa_sim.cli import _device, _explain, _script
 from torch_musa_sim.cli._errors import UsageError
 
 HELP = "run a script and list its operators, and which the real torch_musa lacks"
@@ -20,6 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--html", dest="form", action="store_const", const="html", help="the report as one HTML file")
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="where the report goes (default: to the output, after the program's own)"
+    )
+    parser.add_argument(
+        "--explain",
+        action=_explain.Explain,
+        metavar="CALL",
+        help="instead of running a script: which native kernel a call takes and why; as 'mm 16x4096x4096 bfloat16'",
     )
     parser.add_argument("program", metavar="SCRIPT | MODULE:FUNCTION", help="what to run")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="arguments of the program")

@@ -82,6 +82,7 @@ from torch_musa_sim.musa.initialization import (
     init,
     is_initialized,
 )
+from torch_musa_sim.musa.invariance import batch_invariant, is_batch_invariant
 from torch_musa_sim.musa.management import (
     clock_rate,
     device_memory_used,
@@ -191,6 +192,7 @@ _INTERNAL_MODULES = {
     "device",
     "functional",
     "initialization",
+    "invariance",
     "management",
     "memory_pools",
     "no_meaning",

@@ -7,6 +7,7 @@
 
 #include <cmath>
 
+#include "backend/native/attention_variants.h"
 #include "backend/native/kernels.h"
 #include "backend/native/tensors.h"
 #include "mudnn/attention.h"
@@ -142,7 +143,7 @@ void run_attention(
   problem.out_batch = out.stride(0);
   problem.out_head = out.stride(1);
   problem.out_row = out.stride(2);
-  mudnn::attention(problem, torch_threads());
+  run_attention(problem);
 }
 
 AttentionGradients run_attention_backward(

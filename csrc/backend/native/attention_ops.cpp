@@ -17,6 +17,7 @@
 
 #include "backend/native/attention.h"
 #include "backend/native/attention_cost.h"
+#include "backend/native/attention_variants.h"
 #include "backend/native/differentiable.h"
 #include "backend/native/kernels.h"
 #include "backend/native/tensors.h"
@@ -340,7 +341,7 @@ Pair varlen(
   problem.key_starts = ks.const_data_ptr<int32_t>();
   problem.bottom_right = true;
   problem.sinks = sink_numbers.defined() ? sink_numbers.const_data_ptr<float>() : nullptr;
-  mudnn::attention(problem, torch_threads());
+  run_attention(problem);
   return {std::move(out), std::move(logsumexp)};
 }
 

@@ -5,18 +5,14 @@
 
 #include <algorithm>
 
+#include "backend/native/product_variants.h"
 #include "backend/native/tensors.h"
 #include "mudnn/gemm.h"
-#include "mudnn/isa.h"
 
 namespace musa {
 namespace {
 
 using mudnn::GemmProblem;
-using mudnn::GemmWay;
-
-// Up to this many columns the product of many rows is computed as that of few rows, transposed.
-constexpr int64_t kNarrow = 16;
 
 struct Shape {
   int64_t batch;
@@ -90,35 +86,6 @@ GemmProblem problem_of(const Product& product, const at::Tensor& out) {
   return problem;
 }
 
-// How to compute it: the way, and whether with rows and columns exchanged.
-struct Choice {
-  GemmWay way;
-  bool exchanged;
-};
-
-// Rows up to which dot products are at least as fast as packing, which AVX-512 does several times as fast as the
-// others.
-int64_t few_rows(mudnn::Dtype dtype) {
-  if (mudnn::isa() != mudnn::Isa::kAvx512 || dtype == mudnn::Dtype::kFloat16) {
-    return mudnn::kGemmDotRows;
-  }
-  return dtype == mudnn::Dtype::kBfloat16 ? 8 : 16;
-}
-
-bool wants_dot(const GemmProblem& problem) {
-  return problem.m <= few_rows(problem.dtype) && mudnn::gemm_can(GemmWay::kDot, problem);
-}
-
-Choice choose(const GemmProblem& problem) {
-  if (wants_dot(problem)) {
-    return {GemmWay::kDot, false};
-  }
-  if (problem.n < kNarrow && problem.m > problem.n) {
-    return {wants_dot(transposed(problem)) ? GemmWay::kDot : GemmWay::kPacked, true};
-  }
-  return {GemmWay::kPacked, problem.c_column != 1 && problem.c_row == 1};
-}
-
 bool shares_memory(const at::Tensor& one, const at::Tensor& other) {
   return one.storage().unsafeGetStorageImpl() == other.storage().unsafeGetStorageImpl() ||
       one.storage().data() == other.storage().data();
@@ -132,11 +99,6 @@ bool is_same_view(const at::Tensor& one, const at::Tensor& other) {
 void run(const Product& product, const at::Tensor& out) { run_product(problem_of(product, out)); }
 
 }  // namespace
-
-void run_product(const mudnn::GemmProblem& problem) {
-  const Choice choice = choose(problem);
-  mudnn::gemm(choice.way, choice.exchanged ? transposed(problem) : problem, torch_threads());
-}
 
 bool can_multiply(const Product& product, c10::ScalarType out_dtype) {
   const at::Tensor& a = product.a;

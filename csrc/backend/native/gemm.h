@@ -5,8 +5,6 @@
 
 #include <optional>
 
-#include "mudnn/gemm.h"
-
 namespace musa {
 
 /// beta * addend + alpha * (a b) as mm, addmm, bmm and baddbmm define it.
@@ -25,8 +23,5 @@ bool can_multiply(const Product& product, c10::ScalarType out_dtype);
 /// its strides and whatever it overlaps with.
 at::Tensor multiply(const Product& product, c10::ScalarType out_dtype);
 void multiply_into(const Product& product, const at::Tensor& out);
-
-/// The same for operands that lie somewhere in host memory, in the way that suits them best. The result overlaps none.
-void run_product(const mudnn::GemmProblem& problem);
 
 }  // namespace musa

@@ -7,6 +7,7 @@
 
 #include "backend/native/gemm.h"
 #include "backend/native/kernels.h"
+#include "backend/native/product_variants.h"
 #include "backend/native/tensors.h"
 
 namespace musa {

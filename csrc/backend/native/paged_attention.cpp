@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backend/native/attention_variants.h"
 #include "backend/native/kernels.h"
 #include "backend/native/kv_pages.h"
 #include "backend/native/tensors.h"
@@ -127,7 +128,7 @@ Pair paged_attention(
   check_values(query, key_pages, table, starts, counts, max_queries, max_keys);
   const at::Tensor q = query.stride(-1) == 1 ? query : query.contiguous();
   const at::Tensor sink_numbers = given(sinks) ? sinks->to(at::kFloat).contiguous() : at::Tensor();
-  mudnn::attention(
+  run_attention(
       {.dtype = *dtype,
        .batches = counts.size(0),
        .heads = q.size(1),
@@ -155,13 +156,12 @@ Pair paged_attention(
        .sinks = sink_numbers.defined() ? sink_numbers.const_data_ptr<float>() : nullptr,
        .mask = {},
        .blocks = {},
-       .pages =
-           {.table = table.const_data_ptr<int32_t>(),
-            .width = table.size(1),
-            .lengths = counts.const_data_ptr<int32_t>(),
-            .key = pages_of(key_pages),
-            .value = pages_of(value_pages)}},
-      torch_threads());
+       .pages = {
+           .table = table.const_data_ptr<int32_t>(),
+           .width = table.size(1),
+           .lengths = counts.const_data_ptr<int32_t>(),
+           .key = pages_of(key_pages),
+           .value = pages_of(value_pages)}});
   return {std::move(out), std::move(logsumexp)};
 }
 
