@@ -6,6 +6,7 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/isneginf.h>
 #include <ATen/ops/matmul.h>
@@ -36,6 +37,11 @@ at::Tensor widened(const at::Tensor& x, int64_t width) {
   return x.size(3) == width ? x : at::constant_pad_nd(x, {0, width - x.size(3)});
 }
 
+/// The gradient of x, less its padding, in x's layout: compiled code counts on that.
+at::Tensor laid_out_like(const at::Tensor& x, const at::Tensor& gradient) {
+  return at::empty_like(x).copy_(gradient.narrow(3, 0, x.size(3)));
+}
+
 /// On host tensors, by PyTorch's kernel for the CPU.
 Gradients run_reference(
     const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -46,7 +52,7 @@ Gradients run_reference(
       widened(grad_out, width), widened(q, width), widened(k, width), widened(v, width), widened(out, width),
       logsumexp.transpose(1, 2).contiguous().transpose(1, 2), 0.0, is_causal, number_mask(mask, q),
       scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3)))));
-  return {grad_q.narrow(3, 0, q.size(3)), grad_k.narrow(3, 0, q.size(3)), grad_v.narrow(3, 0, v.size(3))};
+  return {laid_out_like(q, grad_q), laid_out_like(k, grad_k), laid_out_like(v, grad_v)};
 }
 
 /// The gradient of an added mask, in its shape; by the formula, on host tensors.
