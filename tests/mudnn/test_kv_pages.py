@@ -144,3 +144,22 @@ def test_meta_tensors_have_the_shapes() -> None:
     table, lengths = (torch.zeros(*size, dtype=torch.int32, device="meta") for size in ((3, 2), (3,)))
     key, value = ops.kv_gather(pages, pages, table, lengths, 21)
     assert key.shape == value.shape == (21, 2, 8)
+
+
+@pytest.mark.parametrize("device", ["musa", "cpu"])
+def test_a_wanted_derivative_is_refused(device: str) -> None:
+    pages = torch.zeros(2, 1, 16, 4, device=device)
+    rows = torch.ones(1, 1, 4, device=device, requires_grad=True)
+    slots = torch.tensor([3], device=device)
+    table, lengths, starts = (torch.tensor(x, dtype=torch.int32, device=device) for x in ([[0]], [4], [0, 1]))
+    calls = {
+        "kv_append": lambda: ops.kv_append(pages, pages.clone(), rows, rows, slots),
+        "kv_copy": lambda: ops.kv_copy(pages.clone().requires_grad_(), pages.clone(), slots * 0, slots * 0 + 1),
+        "kv_gather": lambda: ops.kv_gather(pages.clone().requires_grad_(), pages, table, lengths, 4),
+        "paged_attention": lambda: ops.paged_attention(rows, pages, pages, table, starts, lengths, 1, 4),
+    }
+    for name, call in calls.items():
+        with pytest.raises(NotImplementedError, match=f"{name} has no derivative: call it under torch.no_grad"):
+            call()
+        with torch.no_grad():
+            call()

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "backend/native/differentiable.h"
 #include "backend/native/kernels.h"
 #include "backend/native/rows.h"
 #include "backend/native/tensors.h"
@@ -382,6 +383,21 @@ TORCH_LIBRARY_IMPL(musa, CPU, library) {
   library.impl("kv_append", TORCH_FN(append_reference));
   library.impl("kv_copy", TORCH_FN(copy_reference));
   library.impl("kv_gather", TORCH_FN(gather_reference));
+}
+
+constexpr char kKvAppend[] = "musa::kv_append";
+constexpr char kKvCopy[] = "musa::kv_copy";
+constexpr char kKvGather[] = "musa::kv_gather";
+
+TORCH_LIBRARY_IMPL(musa, AutogradCPU, library) {
+  library.impl("kv_append", TORCH_FN((NotDifferentiable<kKvAppend, append_reference>::call)));
+  library.impl("kv_copy", TORCH_FN((NotDifferentiable<kKvCopy, copy_reference>::call)));
+  library.impl("kv_gather", TORCH_FN((NotDifferentiable<kKvGather, gather_meta>::call)));
+}
+TORCH_LIBRARY_IMPL(musa, AutogradPrivateUse1, library) {
+  library.impl("kv_append", TORCH_FN((NotDifferentiable<kKvAppend, append_reference>::call)));
+  library.impl("kv_copy", TORCH_FN((NotDifferentiable<kKvCopy, copy_reference>::call)));
+  library.impl("kv_gather", TORCH_FN((NotDifferentiable<kKvGather, gather_meta>::call)));
 }
 
 }  // namespace

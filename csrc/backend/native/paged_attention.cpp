@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "backend/native/attention_variants.h"
+#include "backend/native/differentiable.h"
 #include "backend/native/kernels.h"
 #include "backend/native/kv_pages.h"
 #include "backend/native/tensors.h"
@@ -196,6 +197,15 @@ TORCH_LIBRARY_FRAGMENT(musa, library) {
 }
 TORCH_LIBRARY_IMPL(musa, Meta, library) { library.impl("paged_attention", TORCH_FN(paged_attention_meta)); }
 TORCH_LIBRARY_IMPL(musa, CPU, library) { library.impl("paged_attention", TORCH_FN(paged_attention_reference)); }
+
+constexpr char kPagedAttention[] = "musa::paged_attention";
+
+TORCH_LIBRARY_IMPL(musa, AutogradCPU, library) {
+  library.impl("paged_attention", TORCH_FN((NotDifferentiable<kPagedAttention, paged_attention_reference>::call)));
+}
+TORCH_LIBRARY_IMPL(musa, AutogradPrivateUse1, library) {
+  library.impl("paged_attention", TORCH_FN((NotDifferentiable<kPagedAttention, paged_attention_reference>::call)));
+}
 
 }  // namespace
 }  // namespace musa

@@ -14,6 +14,7 @@
 #include <limits>
 #include <optional>
 
+#include "backend/native/differentiable.h"
 #include "backend/native/kernels.h"
 #include "backend/native/rows.h"
 #include "backend/native/tensors.h"
@@ -198,6 +199,15 @@ TORCH_LIBRARY_FRAGMENT(musa, library) {
 }
 TORCH_LIBRARY_IMPL(musa, CPU, library) { library.impl("w8a8_linear", TORCH_FN(w8a8_linear_reference)); }
 TORCH_LIBRARY_IMPL(musa, Meta, library) { library.impl("w8a8_linear", TORCH_FN(w8a8_linear_meta)); }
+
+constexpr char kW8a8Linear[] = "musa::w8a8_linear";
+
+TORCH_LIBRARY_IMPL(musa, AutogradCPU, library) {
+  library.impl("w8a8_linear", TORCH_FN((NotDifferentiable<kW8a8Linear, w8a8_linear_reference>::call)));
+}
+TORCH_LIBRARY_IMPL(musa, AutogradPrivateUse1, library) {
+  library.impl("w8a8_linear", TORCH_FN((NotDifferentiable<kW8a8Linear, w8a8_linear_reference>::call)));
+}
 
 }  // namespace
 }  // namespace musa
