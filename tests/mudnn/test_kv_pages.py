@@ -159,7 +159,7 @@ def test_a_wanted_derivative_is_refused(device: str) -> None:
         "paged_attention": lambda: ops.paged_attention(rows, pages, pages, table, starts, lengths, 1, 4),
     }
     for name, call in calls.items():
-        with pytest.raises(NotImplementedError, match=f"{name} has no derivative: call it under torch.no_grad"):
+        with pytest.raises(NotImplementedError, match=f"{name} has no derivative: call it under"):
             call()
         with torch.no_grad():
             call()

@@ -133,7 +133,7 @@ def test_w8a8_linear_says_what_it_takes() -> None:
 def test_w8a8_linear_refuses_a_wanted_derivative(device: str) -> None:
     x = torch.ones(1, 4, device=device, requires_grad=True)
     weight, scale = torch.ones(2, 4, dtype=torch.int8, device=device), torch.ones(2, device=device)
-    with pytest.raises(NotImplementedError, match="w8a8_linear has no derivative: call it under torch.no_grad"):
+    with pytest.raises(NotImplementedError, match="w8a8_linear has no derivative: call it under"):
         torch.ops.musa.w8a8_linear(x, weight, scale)
     with torch.no_grad():
         assert not torch.ops.musa.w8a8_linear(x, weight, scale).requires_grad
