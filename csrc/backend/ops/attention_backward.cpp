@@ -39,7 +39,9 @@ at::Tensor widened(const at::Tensor& x, int64_t width) {
 
 /// The gradient of x, less its padding, in x's layout: compiled code counts on that.
 at::Tensor laid_out_like(const at::Tensor& x, const at::Tensor& gradient) {
-  return at::empty_like(x).copy_(gradient.narrow(3, 0, x.size(3)));
+  const at::Tensor own = gradient.narrow(3, 0, x.size(3));
+  const at::Tensor like = at::empty_like(x);
+  return own.strides() == like.strides() ? own : like.copy_(own);
 }
 
 /// On host tensors, by PyTorch's kernel for the CPU.
