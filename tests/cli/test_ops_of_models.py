@@ -132,11 +132,11 @@ within a card    125  19,956
 Operators of mixtral.py on MTT S5000 (virtual), beside torch_musa-2.7.1
 
 On the card
-48 operators (5 native, 43 bridged), 579 calls, 1,740.490 us
+48 operators (5 native, 43 bridged), 581 calls, 1,746.494 us
 operator                                            kernel   calls    bytes  virtual us  torch_musa-2.7.1
 aten::mul.Tensor                                    bridged     84  421,747     252.371  yes
 aten::zero_                                         bridged     62  405,504     186.342  yes
-aten::_copy_from                                    native      48  232,960     143.402  yes
+aten::_copy_from                                    native      50  237,056     149.406  yes
 aten::add_.Tensor                                   bridged     44  497,664     132.398  yes
 aten::mul.out                                       bridged     42  380,160     126.314  in aten::_foreach_mul_.Scalar
 aten::mm                                            bridged     33  219,648      99.183  yes
@@ -187,9 +187,9 @@ On the card, without a launch (sizes, strides, memory)
 operator                                 calls  torch_musa-2.7.1
 aten::as_strided                           146  yes
 aten::empty_strided                         77  yes
-aten::view                                  70  yes
+aten::view                                  68  yes
 aten::_has_compatible_shallow_copy_type     42  yes
-aten::empty.memory_format                   33  yes
+aten::empty.memory_format                   35  yes
 aten::_reshape_alias                         4  yes
 aten::scaled_dot_product_attention           2  yes
 
@@ -219,7 +219,7 @@ aten::empty_strided            1       16
 Copies
 direction      calls    bytes
 host to card      27  190,112
-within a card     21   21,280
+within a card     23   23,328
 """,
         )
 
